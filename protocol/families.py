@@ -1,0 +1,74 @@
+"""Model families by name: where the two halves of each are, without importing either.
+
+A family is a processor in the front (`prepare`, `finish`), an executor in the host (`load`, `warm_up`,
+`execute`) and one payload type between them. The built-in ones are a table; others register a `Family`
+under the entry-point group `framehost.families` of their own distribution:
+
+    [project.entry-points."framehost.families"]
+    parrot = "parrot_family:FAMILY"
+
+The module that holds the entry point is imported by the supervisor, the front and the host alike, so it
+must import neither half; the halves are named as "module:attribute" and resolved where they are needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+ENTRY_POINT_GROUP: Final = "framehost.families"
+
+
+class UnknownFamily(LookupError):
+    """No family of that name is built in or registered; the message lists those that are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Where the parts of one family are, each as "module:attribute"."""
+
+    name: str
+    processor: str
+    executor: str
+    payload: str
+    default_max_requests: int | None = 1024
+    """Request slots of a deployment when the configuration names none; None = no bound (seed)."""
+    retire_on_error: bool = False
+    """Whether any execution error retires the host, or only a device error."""
+
+
+BUILT_IN: Final[dict[str, Family]] = {
+    family.name: family
+    for family in (
+        Family(
+            name="sparrow",
+            processor="frontend.families.sparrow:SparrowProcessor",
+            executor="executor_host.executors.sparrow:SparrowExecutor",
+            payload="protocol.payloads:TextRequest",
+        ),
+    )
+}
+
+
+def find(name: str) -> Family:
+    """The family called `name`; `UnknownFamily` when there is none."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    from importlib.metadata import entry_points  # a slow import that the built-in families do without
+
+    registered = entry_points(group=ENTRY_POINT_GROUP)
+    for entry in registered:
+        if entry.name == name:
+            family = entry.load()
+            if not isinstance(family, Family) or family.name != name:
+                raise UnknownFamily(f"entry point {name!r} of group {ENTRY_POINT_GROUP} is not a Family of that name")
+            return family
+    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in registered)}))
+    raise UnknownFamily(f"there is no model family {name!r}; known families: {known}")
+
+
+def resolve(reference: str) -> Any:
+    """The object that a "module:attribute" reference names. Imports the module."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,61 @@
+"""Every number of the wire, with where it comes from. Checked when encoding and when decoding.
+
+A limit above a sender's own is no use to the receiver, so both ends check the same numbers:
+the sender gets an error where the mistake is, and the receiver survives a sender that lies.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Bumped when a message changes meaning. Peers with another version are refused in the handshake."""
+
+MAX_BODY_BYTES: Final = 48 * 1024 * 1024
+"""Largest msgpack body. The HTTP edge takes 32 MiB at most (image models); the rest is envelope."""
+
+MAX_BUFFERS: Final = 256
+"""Out-of-band buffers of one message: a packed request has a handful of arrays, never hundreds."""
+
+MAX_BUFFER_BYTES: Final = 512 * 1024 * 1024
+"""One buffer. The largest legal one is a checkpoint asset in READY (letter rows, tokenizer): tens of MiB."""
+
+MAX_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
+"""All frames of one message together; a hostile peer can make a receiver hold this much and no more."""
+
+SOCKET_MAX_FRAME_BYTES: Final = MAX_BUFFER_BYTES + 1
+"""ZMQ_MAXMSGSIZE, per frame. Above our own limit on purpose: libzmq drops the connection in silence
+(measured), so it guards against strangers only and our own check always speaks first."""
+
+SOCKET_HIGH_WATER_MARK: Final = 1_000
+"""ZMQ_SNDHWM and ZMQ_RCVHWM. A front keeps one unit per host on the data lane and a few control
+messages, so reaching this means a bug; it then raises (MANDATORY, non-blocking) instead of growing."""
+
+OUT_OF_BAND_BYTES: Final = 4096
+"""Arrays and blobs of at least this size travel as their own frame. Below it, a copy inside the body
+costs less than one more frame (measured: a frame costs about 2 microseconds, a 4 KiB copy 0.2)."""
+
+MAX_DEPTH: Final = 16
+"""Nesting of a body. Ours need 4; the codec library fails in its own way only beyond 500."""
+
+MAX_ITEMS: Final = 1_000_000
+"""Elements of one list or map: 400 questions of 255 options are 102,000 probabilities."""
+
+MAX_ARRAY_DIMENSIONS: Final = 8
+MAX_INCARNATION_CHARS: Final = 40
+MAX_NAME_CHARS: Final = 200
+"""Model, family, unit and role names. They are shown in logs and URLs, never used as paths."""
+
+MAX_TEXT_CHARS: Final = 64 * 1024
+"""One human-readable text on the wire (error text, last words, progress note)."""
+
+MAX_CALL_ID: Final = 2**63 - 1
+MAX_BUDGET_MS: Final = 24 * 60 * 60 * 1000
+"""Remaining time travels as a budget, because two processes do not share a clock; a day is "no limit"."""
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**64 - 1
+"""What msgpack can carry."""
+
+MAX_IPC_PATH_BYTES: Final = 107
+"""sun_path minus its terminator. Longer paths fail at bind with ENAMETOOLONG, so they are refused early."""

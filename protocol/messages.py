@@ -1,0 +1,373 @@
+"""Every message of the three lanes: frozen, typed, checked when made into bytes and when read from them.
+
+    lane         from          to            messages
+    ----------   -----------   -----------   ---------------------------------------------------------
+    data         front         host          EXECUTE
+                 host          front         RESULT, FAILURE
+    control      front,        host          HELLO, CANCEL, STATUS (ask), DRAIN
+                 supervisor
+                 host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
+                               supervisor    FAILURE (a host that cannot load says why)
+    management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
+                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
+                 cli           supervisor    STATUS
+
+A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
+refused, because within one protocol version an unknown field would be a meaning silently dropped.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
+
+from protocol import limits
+from protocol.errors import FAILURES, Malformed
+
+
+class Lane(enum.Enum):
+    """Which socket a message belongs on."""
+
+    DATA = "data"
+    CONTROL = "control"
+    MANAGEMENT = "management"
+
+
+class Kind(enum.IntEnum):
+    """The kind byte. Numbers are never reused."""
+
+    HELLO = 1
+    WELCOME = 2
+    PROGRESS = 3
+    READY = 4
+    EXECUTE = 5
+    RESULT = 6
+    FAILURE = 7
+    CANCEL = 8
+    CANCELLED = 9
+    STATUS = 10
+    DRAIN = 11
+    BYE = 12
+    HOST_UP = 32
+    HOST_DOWN = 33
+    DEPLOYMENT = 34
+    WANT = 35
+    SERVING = 36
+
+
+Check = Callable[[object], bool]
+
+
+def _text(limit: int, *, empty: bool = True) -> Check:
+    low = 0 if empty else 1
+    return lambda value: type(value) is str and low <= len(value) <= limit
+
+
+def _integer(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _boolean(value: object) -> bool:
+    return type(value) is bool
+
+
+def _number(value: object) -> bool:
+    # NaN fails both comparisons: no duration or fraction of ours is one.
+    return type(value) in (int, float) and -1e18 < value < 1e18  # type: ignore[operator]
+
+
+def _map(value: object) -> bool:
+    return type(value) is dict
+
+
+def _list(value: object) -> bool:
+    return type(value) is list
+
+
+def _anything(value: object) -> bool:
+    return True
+
+
+_NAME = _text(limits.MAX_NAME_CHARS, empty=False)
+_TEXT = _text(limits.MAX_TEXT_CHARS)
+_COUNT = _integer(0, limits.MAX_CALL_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Base of all messages. Subclasses declare their kind, their lanes and their fields with checks."""
+
+    KIND: ClassVar[Kind]
+    KIND_BYTE: ClassVar[bytes]
+    LANES: ClassVar[frozenset[Lane]]
+    CHECKS: ClassVar[Mapping[str, Check]]
+
+    def check(self) -> None:
+        """Raise `Malformed` if a field does not hold what it is declared to hold."""
+        for name, check in self.CHECKS.items():
+            if not check(getattr(self, name)):
+                raise Malformed(f"{type(self).__name__}.{name} is not valid: {getattr(self, name)!r}"[:300])
+
+    def to_body(self) -> dict[str, Any]:
+        """The body map, before packing. Shallow: the values are the message's own."""
+        return {name: getattr(self, name) for name in self.CHECKS}
+
+    @classmethod
+    def from_body(cls, body: dict[str, Any]) -> Self:
+        """The message of a decoded body map; `Malformed` when its fields are not exactly the declared ones."""
+        if body.keys() != cls.CHECKS.keys():
+            missing, unknown = sorted(cls.CHECKS.keys() - body.keys()), sorted(body.keys() - cls.CHECKS.keys())
+            raise Malformed(f"{cls.__name__}: missing fields {missing}, unknown fields {unknown}"[:300])
+        message = cls(**body)
+        message.check()
+        return message
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _message(kind: Kind, *lanes: Lane, checks: Mapping[str, Check]) -> Callable[[type[M]], type[M]]:
+    def declare(cls: type[M]) -> type[M]:
+        made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+        if {entry.name for entry in fields(made)} != checks.keys():
+            raise TypeError(f"{cls.__name__}: fields and checks differ")
+        made.KIND = kind
+        made.KIND_BYTE = bytes((kind,))
+        made.LANES = frozenset(lanes)
+        made.CHECKS = dict(checks)
+        return made
+
+    return declare
+
+
+@_message(
+    Kind.HELLO,
+    Lane.CONTROL,
+    Lane.MANAGEMENT,
+    checks={"role": _NAME, "epoch": _text(limits.MAX_INCARNATION_CHARS, empty=False), "pid": _COUNT},
+)
+class Hello(Message):
+    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch."""
+
+    role: str
+    epoch: str
+    pid: int
+
+
+@_message(
+    Kind.WELCOME,
+    Lane.CONTROL,
+    Lane.MANAGEMENT,
+    checks={
+        "role": _NAME,
+        "pid": _COUNT,
+        "state": _NAME,
+        "busy_call": _COUNT,
+        "busy_epoch": _text(limits.MAX_INCARNATION_CHARS),
+    },
+)
+class Welcome(Message):
+    """The answer to HELLO. `busy_epoch` and `busy_call` name the unit the host is executing, or are "" and 0."""
+
+    role: str
+    pid: int
+    state: str
+    busy_call: int = 0
+    busy_epoch: str = ""
+
+
+@_message(Kind.PROGRESS, Lane.CONTROL, checks={"stage": _NAME, "fraction": _optional(_number), "note": _TEXT})
+class Progress(Message):
+    """A loading host is alive and where it is. `fraction` is 0..1, or None when the end is not known."""
+
+    stage: str
+    fraction: float | None = None
+    note: str = ""
+
+
+@_message(Kind.READY, Lane.CONTROL, checks={"address": _TEXT, "facts": _map})
+class Ready(Message):
+    """Loaded and warmed up with a real decision; the data socket at `address` is bound.
+
+    `facts`: model identity, dtype, limits, capabilities, parameter count: whatever the processor needs.
+    """
+
+    address: str
+    facts: dict[str, Any]
+
+
+@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": _map})
+class Execute(Message):
+    """One admitted unit. `payload` is the family's payload type, as its fields."""
+
+    payload: dict[str, Any]
+
+
+@_message(Kind.RESULT, Lane.DATA, checks={"outputs": _map, "elapsed_us": _COUNT})
+class Result(Message):
+    """The unit's outputs, raw. `elapsed_us` is the time inside the executor."""
+
+    outputs: dict[str, Any]
+    elapsed_us: int
+
+
+@_message(
+    Kind.FAILURE,
+    Lane.DATA,
+    Lane.CONTROL,
+    checks={
+        "code": lambda value: type(value) is str and value in FAILURES,
+        "status": _integer(400, 599),
+        "error_type": _NAME,
+        "where": _list,
+        "message": _TEXT,
+        "dispatched": _boolean,
+        "fatal": _boolean,
+    },
+)
+class Failure(Message):
+    """The unit ended without outputs. `message` is public text, safe to show to the client.
+
+    `dispatched`: the executor may have started on it. `fatal`: the host retires now.
+    `where`: the place in the request (keys and indexes) for input errors, else empty.
+    """
+
+    code: str
+    status: int
+    message: str
+    error_type: str = "internal_error"
+    where: list[Any] = field(default_factory=list)
+    dispatched: bool = True
+    fatal: bool = False
+
+
+@_message(Kind.CANCEL, Lane.CONTROL, checks={"epoch": _text(limits.MAX_INCARNATION_CHARS, empty=False)})
+class Cancel(Message):
+    """Nobody waits for call `header.call` of this front any more. Idempotent; unknown calls are fine."""
+
+    epoch: str
+
+
+@_message(
+    Kind.CANCELLED,
+    Lane.CONTROL,
+    checks={"outcome": lambda value: value in ("running", "not_running")},
+)
+class CancelAnswer(Message):
+    """What the cancel found: `running` (it ends when the executor lets go) or `not_running` (ended, or never seen)."""
+
+    outcome: str
+
+
+@_message(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT, checks={"report": _optional(_map)})
+class Status(Message):
+    """A question when `report` is None; otherwise the answer, or a report on the sender's own account."""
+
+    report: dict[str, Any] | None = None
+
+
+@_message(Kind.DRAIN, Lane.CONTROL, Lane.MANAGEMENT, checks={"budget_s": _number})
+class Drain(Message):
+    """Take nothing new, finish what runs, report BYE, exit. The sender kills after the budget."""
+
+    budget_s: float
+
+
+@_message(Kind.BYE, Lane.CONTROL, Lane.MANAGEMENT, checks={"reason": _TEXT})
+class Bye(Message):
+    """The last message of a peer that ends on purpose."""
+
+    reason: str
+
+
+@_message(
+    Kind.HOST_UP,
+    Lane.MANAGEMENT,
+    checks={
+        "deployment": _NAME,
+        "incarnation": _text(limits.MAX_INCARNATION_CHARS, empty=False),
+        "control": _TEXT,
+        "data": _TEXT,
+        "pid": _COUNT,
+        "facts": _map,
+    },
+)
+class HostUp(Message):
+    """A warm host of `deployment` can be dialled at these addresses."""
+
+    deployment: str
+    incarnation: str
+    control: str
+    data: str
+    pid: int
+    facts: dict[str, Any]
+
+
+@_message(
+    Kind.HOST_DOWN,
+    Lane.MANAGEMENT,
+    checks={
+        "deployment": _NAME,
+        "incarnation": _text(limits.MAX_INCARNATION_CHARS, empty=False),
+        "exit": _optional(_integer(-(2**31), 2**31)),
+        "signal": _TEXT,
+        "last_words": _TEXT,
+        "will_restart": _boolean,
+        "retry_after_s": _number,
+    },
+)
+class HostDown(Message):
+    """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front."""
+
+    deployment: str
+    incarnation: str
+    exit: int | None
+    signal: str
+    last_words: str
+    will_restart: bool
+    retry_after_s: float
+
+
+@_message(
+    Kind.DEPLOYMENT,
+    Lane.MANAGEMENT,
+    checks={"models": _list, "default": _NAME, "server": _map, "open": _boolean},
+)
+class Deployment(Message):
+    """The whole table: what each name means. `open`: the listening socket may be listened on from now."""
+
+    models: list[dict[str, Any]]
+    default: str
+    server: dict[str, Any]
+    open: bool
+
+
+@_message(Kind.WANT, Lane.MANAGEMENT, checks={"model": _NAME})
+class Want(Message):
+    """A valid request waits for a model that has no host."""
+
+    model: str
+
+
+@_message(Kind.SERVING, Lane.MANAGEMENT, checks={"address": _TEXT})
+class Serving(Message):
+    """The front listens on the port it was given."""
+
+    address: str
+
+
+BY_KIND: Final[dict[int, type[Message]]] = {
+    cls.KIND: cls
+    for cls in (
+        Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
+        HostUp, HostDown, Deployment, Want, Serving,
+    )
+}  # fmt: skip
+"""The message type of each kind byte."""

@@ -1,0 +1,148 @@
+"""The life of a host and of a request, as tables. An event that is not in the table is a bug and raises."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+from protocol.errors import BadTransition
+
+
+class HostState(enum.Enum):
+    """Where one incarnation of an executor host is, seen from the supervisor and from itself."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+    @property
+    def settled(self) -> bool:
+        """No further event changes it."""
+        return self in (HostState.STOPPED, HostState.DEAD)
+
+
+class HostEvent(enum.Enum):
+    """What moves a host."""
+
+    WELCOME = "welcome"
+    LOADED = "loaded"
+    READY = "ready"
+    DRAIN = "drain"
+    EXIT_CLEAN = "exit_clean"
+    EXIT = "exit"
+
+
+HOST: Final[Mapping[tuple[HostState, HostEvent], HostState]] = {
+    (HostState.STARTING, HostEvent.WELCOME): HostState.LOADING,
+    (HostState.LOADING, HostEvent.LOADED): HostState.WARMING,
+    (HostState.WARMING, HostEvent.READY): HostState.READY,
+    # A stop may come at any time: stopping cancels starting.
+    (HostState.STARTING, HostEvent.DRAIN): HostState.DRAINING,
+    (HostState.LOADING, HostEvent.DRAIN): HostState.DRAINING,
+    (HostState.WARMING, HostEvent.DRAIN): HostState.DRAINING,
+    (HostState.READY, HostEvent.DRAIN): HostState.DRAINING,
+    # Exit is known from the process handle. Only a host that was asked to go is "stopped".
+    (HostState.DRAINING, HostEvent.EXIT_CLEAN): HostState.STOPPED,
+    (HostState.STARTING, HostEvent.EXIT_CLEAN): HostState.DEAD,
+    (HostState.LOADING, HostEvent.EXIT_CLEAN): HostState.DEAD,
+    (HostState.WARMING, HostEvent.EXIT_CLEAN): HostState.DEAD,
+    (HostState.READY, HostEvent.EXIT_CLEAN): HostState.DEAD,
+    (HostState.STARTING, HostEvent.EXIT): HostState.DEAD,
+    (HostState.LOADING, HostEvent.EXIT): HostState.DEAD,
+    (HostState.WARMING, HostEvent.EXIT): HostState.DEAD,
+    (HostState.READY, HostEvent.EXIT): HostState.DEAD,
+    (HostState.DRAINING, HostEvent.EXIT): HostState.DEAD,
+}
+
+
+class RequestState(enum.Enum):
+    """Where one request is in the front. The last five are ends, and a request has exactly one."""
+
+    RECEIVED = "received"
+    PREPARED = "prepared"
+    QUEUED = "queued"
+    RUNNING = "running"
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """The client has, or would have had, its one answer."""
+        return self in _ENDS
+
+
+class RequestEvent(enum.Enum):
+    """What moves a request."""
+
+    PREPARE = "prepare"
+    ADMIT = "admit"
+    START = "start"
+    UNIT_DONE = "unit_done"
+    ANSWER = "answer"
+    REFUSE = "refuse"
+    FAIL = "fail"
+    EXPIRE = "expire"
+    CANCEL = "cancel"
+
+
+_ENDS: Final = frozenset(
+    (
+        RequestState.ANSWERED,
+        RequestState.REFUSED,
+        RequestState.FAILED,
+        RequestState.EXPIRED,
+        RequestState.CANCELLED,
+    )
+)
+_OPEN: Final = (RequestState.RECEIVED, RequestState.PREPARED, RequestState.QUEUED, RequestState.RUNNING)
+
+REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
+    (RequestState.RECEIVED, RequestEvent.PREPARE): RequestState.PREPARED,
+    (RequestState.PREPARED, RequestEvent.ADMIT): RequestState.QUEUED,
+    (RequestState.QUEUED, RequestEvent.START): RequestState.RUNNING,
+    # Families with several units queue the next one after each.
+    (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
+    (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
+    # A refusal is only possible before the first unit was sent.
+    (RequestState.RECEIVED, RequestEvent.REFUSE): RequestState.REFUSED,
+    (RequestState.PREPARED, RequestEvent.REFUSE): RequestState.REFUSED,
+    **{(state, RequestEvent.FAIL): RequestState.FAILED for state in _OPEN},
+    **{(state, RequestEvent.EXPIRE): RequestState.EXPIRED for state in _OPEN},
+    **{(state, RequestEvent.CANCEL): RequestState.CANCELLED for state in _OPEN},
+}
+
+StateT = TypeVar("StateT", bound=enum.Enum)
+EventT = TypeVar("EventT", bound=enum.Enum)
+
+
+class Machine(Generic[StateT, EventT]):
+    """A state that moves only as its table says."""
+
+    __slots__ = ("_table", "state")
+
+    def __init__(self, table: Mapping[tuple[StateT, EventT], StateT], state: StateT) -> None:
+        self._table = table
+        self.state = state
+
+    def advance(self, event: EventT) -> StateT:
+        """Move and return the new state; `BadTransition` when the table has no such entry."""
+        try:
+            self.state = self._table[self.state, event]
+        except KeyError:
+            raise BadTransition(f"{event.value!r} is not possible while {self.state.value!r}") from None
+        return self.state
+
+    def allows(self, event: EventT) -> bool:
+        """Whether `advance(event)` would succeed."""
+        return (self.state, event) in self._table
+
+    def __repr__(self) -> str:
+        return f"<{type(self.state).__name__} {self.state.value}>"
