@@ -1,0 +1,259 @@
+"""One loaded model in one process: load, warm up with a real decision, then receive, execute, send.
+
+    python -m executor_host.main --deployment NAME --incarnation ID --directory DIR --family F
+                                 [--path PATH] [--options JSON]
+
+Everything that touches the device happens on this, the main thread. The control thread (control.py)
+answers questions meanwhile. The data socket is bound only after the warm-up, so that nothing can be sent
+to a host that cannot work yet. The host has no queue: the front keeps one unit here at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+
+import zmq
+
+from executor_host.board import Board, clear
+from executor_host.control import ControlLane
+from executor_host.errors import ConfigurationError, FatalExecutionError, InputRefused
+from executor_host.executors.base import Executor
+from executor_host.sockets import open_router
+from protocol import addresses, families
+from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
+from protocol.exits import HostExit
+from protocol.frames import Envelope, decode, encode
+from protocol.messages import Execute, Failure, Lane, Message, Progress, Ready, Result, Status
+from protocol.payloads import Payload
+from protocol.states import HostEvent
+
+
+class UnitCall:
+    """What an executor may ask about the unit it is executing."""
+
+    __slots__ = ("_board", "_deadline", "_key")
+
+    def __init__(self, board: Board, key: tuple[str, int], budget_ms: int | None) -> None:
+        self._board = board
+        self._key = key
+        self._deadline = None if budget_ms is None else time.monotonic() + budget_ms / 1000
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more. Stopping early is allowed, never required."""
+        return self._board.cancelled == self._key
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the caller gives up, at least 0; None without a deadline."""
+        return None if self._deadline is None else max(0, int((self._deadline - time.monotonic()) * 1000))
+
+
+class Host:
+    """The main thread's side of one incarnation."""
+
+    def __init__(self, family: families.Family, executor: Executor, board: Board, directory: str) -> None:
+        self._family = family
+        self._executor = executor
+        self._board = board
+        self._payload: type[Payload] = families.resolve(family.payload)
+        self._context = zmq.Context()
+        self._data_address = addresses.data(directory)
+        self._control = ControlLane(self._context, addresses.control(directory), board)
+
+    def run(self) -> HostExit:
+        """Load, warm up, serve until asked to stop; returns the exit status. Never raises."""
+        self._control.start()
+        self._board.advance(HostEvent.WELCOME)
+        status = self._load()
+        if status is None:
+            status = self._serve()
+        self._control.stop(status.name.lower())
+        try:
+            self._executor.close()
+        finally:
+            self._context.destroy(linger=None)
+        return status
+
+    def _load(self) -> HostExit | None:
+        """None when the host is ready; otherwise why it is not."""
+        board, executor = self._board, self._executor
+        board.announce(Progress(stage="loading", fraction=0.0))
+        try:
+            facts = executor.load(
+                lambda fraction, note: board.announce(Progress(stage="loading", fraction=fraction, note=note))
+            )
+        except ConfigurationError as error:
+            return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
+        except Exception as error:
+            return self._cannot_start(HostExit.LOAD_FAILED, error)
+        board.advance(HostEvent.LOADED)
+        board.announce(Progress(stage="warming", fraction=None))
+        try:
+            executor.warm_up()
+        except Exception as error:
+            return self._cannot_start(HostExit.WARM_UP_FAILED, error)
+        if board.drain_wanted:
+            return HostExit.CLEAN
+        self._data = open_router(self._context, self._data_address)
+        board.advance(HostEvent.READY)
+        board.announce(Ready(address=self._data_address, facts=dict(facts)))
+        return None
+
+    def _cannot_start(self, status: HostExit, error: Exception, *, tell_trace: bool = True) -> HostExit:
+        if tell_trace:
+            traceback.print_exception(error)
+        text = str(error) or type(error).__name__
+        print(f"cannot start: {text}", file=sys.stderr, flush=True)
+        self._board.announce(_failure("executor_error", text[:1000], fatal=True, dispatched=False))
+        return status
+
+    def _serve(self) -> HostExit:
+        data, board = self._data, self._board
+        poller = zmq.Poller()
+        poller.register(data, zmq.POLLIN)
+        poller.register(board.main_wake, zmq.POLLIN)
+        while True:
+            try:
+                peer, *frames = data.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                if board.drain_wanted:
+                    break
+                poller.poll()
+                clear(board.main_wake)
+                continue
+            if not self._handle(peer, frames):
+                data.close()
+                return HostExit.RETIRED
+        board.advance(HostEvent.DRAIN)
+        data.close()
+        return HostExit.CLEAN
+
+    def _handle(self, peer: bytes, frames: list[bytes]) -> bool:
+        """Answer one frame list; False when the host must retire after the answer."""
+        board = self._board
+        try:
+            envelope = decode(frames, lane=Lane.DATA, incarnation=board.incarnation)
+        except ProtocolError as error:
+            board.stale += 1
+            code = "stale_incarnation" if isinstance(error, StaleIncarnation) else "protocol"
+            self._reply(peer, error.call, _failure(code, str(error), dispatched=False))
+            return True
+        key = (peer.decode("ascii", "replace"), envelope.call)
+        board.busy_since = time.monotonic()
+        board.busy = key
+        try:
+            answer = self._execute(envelope, key)
+        finally:
+            board.busy = None
+            board.cancelled = None
+        # The answer leaves before anything else is done: the front sends the next unit when it has it.
+        self._reply(peer, envelope.call, answer)
+        if board.idle_wanted:
+            board.idle_wanted = False
+            board.announce(Status(report=board.report()))
+        return not (isinstance(answer, Failure) and answer.fatal)
+
+    def _execute(self, envelope: Envelope, key: tuple[str, int]) -> Message:
+        board = self._board
+        message = envelope.message
+        assert isinstance(message, Execute)
+        if board.drain_wanted:
+            return _failure("draining", "the model is being stopped", dispatched=False)
+        if envelope.budget_ms == 0:
+            return _failure("expired", "the request's time was up before its unit could start", dispatched=False)
+        started = time.perf_counter_ns()
+        try:
+            outputs = self._executor.execute(
+                self._payload.from_wire(message.payload), UnitCall(board, key, envelope.budget_ms)
+            )
+            result = Result(outputs=outputs, elapsed_us=(time.perf_counter_ns() - started) // 1000)
+        except InputRefused as error:
+            return Failure(
+                code="input",
+                status=error.status,
+                error_type=error.code,
+                where=list(error.where),
+                message=error.message,
+            )
+        except Malformed as error:
+            return _failure("protocol", str(error), dispatched=False)
+        except FatalExecutionError as error:
+            traceback.print_exception(error)
+            board.failed += 1
+            return _failure("fatal", "the device failed; the model is being restarted", fatal=True)
+        except Exception as error:
+            # The trace goes to the log, through the supervisor; the client is told nothing of our insides.
+            traceback.print_exception(error)
+            board.failed += 1
+            if self._family.retire_on_error:
+                return _failure("fatal", "execution failed; the model is being restarted", fatal=True)
+            return _failure("executor_error", "the model failed on this request")
+        board.executed += 1
+        return result
+
+    def _reply(self, peer: bytes, call: int, message: Message) -> None:
+        try:
+            frames = encode(message, incarnation=self._board.incarnation, call=call)
+        except ProtocolError as error:
+            print(f"data: a result cannot travel: {error}", file=sys.stderr, flush=True)
+            self._board.failed += 1
+            frames = encode(
+                _failure("too_large", "the result is outside the limits of the wire"),
+                incarnation=self._board.incarnation,
+                call=call,
+            )
+        try:
+            self._data.send_multipart([peer, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            # Its front is gone; the next one never hears of this call (decision: replies to another epoch are dropped).
+            self._board.undeliverable += 1
+
+
+def _failure(code: str, message: str, *, dispatched: bool = True, fatal: bool = False) -> Failure:
+    return Failure(code=code, status=FAILURES[code].status, message=message, dispatched=dispatched, fatal=fatal)
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="executor_host", description="One executor host; started by the supervisor.")
+    parser.add_argument("--deployment", required=True)
+    parser.add_argument("--incarnation", required=True)
+    parser.add_argument("--directory", required=True, help="a fresh directory for this incarnation's sockets")
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--path", default=None)
+    parser.add_argument("--options", type=json.loads, default={})
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a host until it ends; returns a `HostExit`."""
+    arguments = _arguments(sys.argv[1:] if argv is None else argv)
+    faulthandler.enable()
+    # The supervisor asks for every thread's stack before it kills a host that makes no progress.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    board = Board(arguments.incarnation)
+    signal.signal(signal.SIGTERM, lambda *_: board.request_drain())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        family = families.find(arguments.family)
+        executor: Executor = families.resolve(family.executor)(arguments.path, arguments.options)
+    except (ConfigurationError, families.UnknownFamily) as error:
+        print(f"cannot start: {error}", file=sys.stderr, flush=True)
+        return HostExit.CONFIGURATION
+    host = Host(family, executor, board, arguments.directory)
+    return host.run()
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # No interpreter teardown: device libraries are known to crash there, after the work is done and answered.
+    os._exit(status)

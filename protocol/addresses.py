@@ -1,0 +1,56 @@
+"""Where the sockets and files of one launch are. Pure naming: nothing here touches the file system.
+
+    <base>/framehost-<uid>/<port>/          0700, one per port
+        lock                                held (flock) by the running supervisor
+        supervisor.json                     {"pid", "management", "url"}: how `framehost status` finds it
+        <launch>/                           0700, random per launch
+            m                               management socket
+            <incarnation>/                  0700, one per host incarnation
+                c  d                        its control and data sockets
+
+Model names never become part of a path, and every socket path is checked against the kernel's limit
+before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from protocol import limits
+from protocol.errors import LimitExceeded
+
+LOCK_NAME = "lock"
+INFO_NAME = "supervisor.json"
+
+
+def runtime_directory(port: int, *, base: str | None = None, uid: int | None = None) -> Path:
+    """The directory of the server on `port`. `base` defaults to XDG_RUNTIME_DIR, else /tmp."""
+    root = base or os.environ.get("XDG_RUNTIME_DIR") or "/tmp"  # noqa: S108 - 0700, owned by us, checked when made
+    return Path(root) / f"framehost-{os.getuid() if uid is None else uid}" / str(port)
+
+
+def management(launch_directory: Path) -> str:
+    """The management lane: the supervisor binds, the front and the command line dial."""
+    return ipc(launch_directory / "m")
+
+
+def control(directory: str | Path) -> str:
+    """A host's control lane; the host binds at its start."""
+    return ipc(Path(directory) / "c")
+
+
+def data(directory: str | Path) -> str:
+    """A host's data lane; the host binds after its warm-up."""
+    return ipc(Path(directory) / "d")
+
+
+def ipc(path: Path) -> str:
+    """The ZeroMQ address of a socket file; `LimitExceeded` names the path and the limit when it is too long."""
+    length = len(os.fsencode(path))
+    if length > limits.MAX_IPC_PATH_BYTES:
+        raise LimitExceeded(
+            f"the socket path {path} has {length} bytes, the system allows {limits.MAX_IPC_PATH_BYTES}: "
+            "set XDG_RUNTIME_DIR to a shorter directory"
+        )
+    return f"ipc://{path}"
