@@ -1,0 +1,267 @@
+"""JSON that is refused rather than guessed: one value or one clear reason, for every byte string.
+
+The standard library's C scanner does the work. It accepts more than JSON and less than safety needs,
+so this module adds what is missing and keeps the usual small body at the cost of the bare scanner:
+
+    check                               when it costs something
+    ----------------------------------  --------------------------------------------------------
+    UTF-8, no byte order mark           always (one decode)
+    nesting depth, before any parsing   only when there are more brackets than the limit allows
+    duplicate keys                      always (a length comparison per object)
+    NaN, Infinity, overflowing floats   only where such a literal, or a float, occurs
+    integers of too many digits         only when such a run of digits occurs
+    lone surrogates                     only when an escape of a surrogate occurs
+
+The first pass only notices that something is wrong. A second, slower pass over the same text then finds
+every such place with its path, up to `MAX_FAULTS`. It runs for bodies that will be refused, and once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from json import JSONDecodeError, JSONDecoder, JSONEncoder
+from math import isfinite
+from typing import Any, Final
+
+from frontend.errors import Fault, InvalidRequest, Misuse
+from frontend.questions import printable
+
+# Limits. Each will move to one module together with the other numbers of the front.
+
+MAX_DEPTH: Final = 64
+"""Objects and arrays inside each other, the outermost included. Decision 21; the scanner, the encoder and
+every renderer of ours recurse per level, and Python's own limit is near 1,000."""
+
+CEILING_OF_MAX_DEPTH: Final = 200
+"""What a caller may pass as `max_depth`: the deepest family contract allows 127, and a level costs a few of
+the 1,000 frames of Python's own limit in the scanner, the encoder and the second pass."""
+
+MAX_INTEGER_DIGITS: Final = 4300
+"""Python's default bound on converting digits to an integer, which is quadratic. Longer ones cannot be
+echoed or rendered, so they are refused with their place and not with a crash."""
+
+MAX_FAULTS: Final = 20
+"""Faults listed for one body. People fix a few at a time, and the answer must stay small."""
+
+_BRACKETS: Final = b"[]{}"
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(_BRACKETS))
+_BRACKET_STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))  # 255 is -1 as a signed byte
+_SCAN_STEPS: Final = 1 << 16  # brackets looked at before the depth scan may stop
+_LONG_DIGITS: Final = re.compile(rf"(?<![0-9])[0-9]{{{MAX_INTEGER_DIGITS + 1}}}")
+_SURROGATE_ESCAPES: Final = ("\\ud", "\\uD")
+
+
+def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
+    """The one JSON value in `body`, with dicts in the order of the text.
+
+    Raises `InvalidRequest` for anything else, and nothing but that whatever the bytes are. The types:
+    `json_invalid` (empty, not UTF-8, not JSON, NaN and infinities; `loc` is the character position where
+    one is known), `nesting_too_deep`, `duplicate_key`, `finite_number`, `int_parsing_size` and
+    `string_unicode` (a lone surrogate), whose `loc` is the path to the place.
+
+    Integers beyond 64 bits are legal. `max_depth` counts the outermost container as 1; above
+    `CEILING_OF_MAX_DEPTH` it is a `Misuse`.
+    """
+    if max_depth > CEILING_OF_MAX_DEPTH:
+        raise Misuse(f"max_depth is {max_depth}, at most {CEILING_OF_MAX_DEPTH} is possible")
+    if not body:
+        raise _invalid("the body is empty, a JSON object is expected")
+    if body.count(b"[") + body.count(b"{") > max_depth and _depth_exceeds(body, max_depth):
+        raise _too_deep(max_depth)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(body, error.start) from None
+    if text[0] == "\ufeff":
+        raise _invalid("the body starts with a byte order mark; send plain UTF-8")
+    decoder = _FAST if len(body) <= MAX_INTEGER_DIGITS or not _LONG_DIGITS.search(text) else _FAST_LONG
+    try:
+        document = decoder.decode(text)
+        if _SURROGATE_ESCAPES[0] in text or _SURROGATE_ESCAPES[1] in text:
+            _ENCODER.encode(document).encode()
+    except JSONDecodeError as error:
+        raise _not_json(body, error) from None
+    except RecursionError:
+        # Only on a stack that was nearly full before we were called.
+        raise _too_deep(max_depth) from None
+    except (_Suspect, ValueError):  # ours; Python's own digit limit; a surrogate that does not encode
+        raise InvalidRequest(_explain(body, text)) from None
+    return document
+
+
+# The first pass: notice.
+
+
+class _Suspect(Exception):
+    """Something the scanner accepts and we do not; the second pass finds out what and where."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise _Suspect
+    return fields
+
+
+def _float(literal: str) -> float:
+    value = float(literal)
+    if not isfinite(value):
+        raise _Suspect
+    return value
+
+
+def _integer(literal: str) -> int:
+    if len(literal.lstrip("-")) > MAX_INTEGER_DIGITS:
+        raise _Suspect
+    return int(literal)
+
+
+def _constant(literal: str) -> float:
+    raise _Suspect
+
+
+_FAST: Final = JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+_FAST_LONG: Final = JSONDecoder(
+    object_pairs_hook=_object, parse_float=_float, parse_constant=_constant, parse_int=_integer
+)
+_ENCODER: Final = JSONEncoder(ensure_ascii=False, check_circular=False)
+
+
+def _depth_exceeds(body: bytes, limit: int) -> bool:
+    """Whether containers nest deeper than `limit`, in time linear in the body and without parsing it.
+
+    Strings are cut out first. In text that is not JSON the answer is exact up to the first wrong byte, and
+    the scanner goes no further than that.
+    """
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(body.split(b'"')[::2])
+    steps = array("b", outside.translate(_BRACKET_STEPS, _NOT_BRACKETS))
+    level = 0
+    for start in range(0, len(steps), _SCAN_STEPS):
+        levels = list(accumulate(steps[start : start + _SCAN_STEPS], initial=level))
+        if max(levels) > limit:
+            return True
+        level = levels[-1]
+    return False
+
+
+# The second pass: explain.
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with its duplicates still in it."""
+
+
+class _Bad:
+    """A literal that is no value of ours: what to say about it."""
+
+    __slots__ = ("kind", "msg")
+
+    def __init__(self, msg: str, kind: str) -> None:
+        self.msg = msg
+        self.kind = kind
+
+
+def _explain_float(literal: str) -> object:
+    if isfinite(float(literal)):
+        return None
+    return _Bad(f"the number {printable(literal, 40)} is too large for a 64-bit float", "finite_number")
+
+
+def _explain_integer(literal: str) -> object:
+    digits = len(literal.lstrip("-"))
+    if digits <= MAX_INTEGER_DIGITS:
+        try:
+            int(literal)
+        except ValueError:  # an interpreter that was started with a lower limit of its own
+            return _Bad(f"an integer of {digits} digits is more than this server converts", "int_parsing_size")
+        return None
+    msg = f"an integer of {digits} digits; at most {MAX_INTEGER_DIGITS} are read"
+    return _Bad(msg, "int_parsing_size")
+
+
+def _explain_constant(literal: str) -> object:
+    return _Bad(f"{literal} is not JSON", "json_invalid")
+
+
+_SLOW: Final = JSONDecoder(
+    object_pairs_hook=_Pairs,
+    parse_float=_explain_float,
+    parse_int=_explain_integer,
+    parse_constant=_explain_constant,
+)
+
+
+def _explain(body: bytes, text: str) -> list[Fault]:
+    try:
+        root = _SLOW.decode(text)
+    except JSONDecodeError as error:  # broken further on than the first thing we disliked
+        return list(_not_json(body, error).faults)
+    faults = []
+    for fault in _faults_in(root, []):
+        faults.append(fault)
+        if len(faults) == MAX_FAULTS:
+            break
+    return faults or [Fault((), "the body has a value that this server does not read", "json_invalid")]
+
+
+def _faults_in(node: object, path: list[str | int]) -> Iterator[Fault]:
+    """Every fault at or below `node`, in the order of the text. Recursion is bounded by the depth check."""
+    if isinstance(node, str):
+        if not _encodes(node):
+            yield Fault(tuple(path), "the string has half of a surrogate pair (\\ud800 to \\udfff)", "string_unicode")
+    elif isinstance(node, _Bad):
+        yield Fault(tuple(path), node.msg, node.kind)
+    elif isinstance(node, _Pairs):
+        seen = set()
+        for key, value in node:
+            path.append(printable(key))
+            if not _encodes(key):
+                yield Fault(tuple(path), "the key has half of a surrogate pair (\\ud800 to \\udfff)", "string_unicode")
+            if key in seen:
+                yield Fault(tuple(path), f'the key "{printable(key)}" appears more than once', "duplicate_key")
+            seen.add(key)
+            yield from _faults_in(value, path)
+            path.pop()
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            path.append(index)
+            yield from _faults_in(value, path)
+            path.pop()
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _invalid(msg: str) -> InvalidRequest:
+    return InvalidRequest.at((), msg, "json_invalid")
+
+
+def _too_deep(limit: int) -> InvalidRequest:
+    msg = f"objects and arrays are nested more than {limit} deep"
+    return InvalidRequest.at((), msg, "nesting_too_deep")
+
+
+def _not_utf8(body: bytes, position: int) -> InvalidRequest:
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return _invalid("the body is UTF-16 or UTF-32; send UTF-8")
+    return _invalid(f"the body is not UTF-8: byte {position} is not part of a character")
+
+
+def _not_json(body: bytes, error: json.JSONDecodeError) -> InvalidRequest:
+    if b"\x00" in body[:4]:
+        return _invalid("the body is not JSON in UTF-8; it looks like UTF-16 or UTF-32")
+    if not body.strip():
+        return _invalid("the body is empty, a JSON object is expected")
+    place = f"line {error.lineno} column {error.colno}"
+    return InvalidRequest.at((error.pos,), f"the body is not JSON: {error.msg} at {place}", "json_invalid")

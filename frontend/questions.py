@@ -1,0 +1,83 @@
+"""The domain model: one decision request, as every dialect produces it and every family consumes it.
+
+    DecisionRequest
+      model      name the client asked for, or None
+      state      Text
+      questions  Choice | Noul | Score, in request order
+
+`Text` is what the field calls text: a string, or a JSON object or array that the family renders in its
+own way. All values are kept verbatim, order included: option names come back byte for byte, and a
+structured level is echoed as it was sent. The values are shared, never copied; nobody may change them.
+
+These types hold what a dialect has already validated, so they check nothing themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Text: TypeAlias = str | dict[str, Any] | list[Any]
+"""A string, or structured text. Never None, a number or a boolean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Pick one of the options. At least one; names are distinct and in the order they were sent."""
+
+    id: str
+    instructions: Text | None
+    options: tuple[tuple[str, Text | None], ...]
+    """(name, description or None) in request order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noul:
+    """Yes or no. Has instructions, or at least one described side, or both."""
+
+    id: str
+    instructions: Text | None
+    criteria: tuple[tuple[str, Text | None], ...] | None
+    """("true" or "false", description or None) for each side that was sent, as ordered; None without criteria.
+
+    A side that is missing and a side that is null are kept apart, because some families read them differently.
+    """
+
+    def side(self, name: str) -> Text | None:
+        """The description of side "true" or "false", None when it is missing or null."""
+        for key, description in self.criteria or ():
+            if key == name:
+                return description
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Place the state on ordered levels, lowest first. At least one level; none is None."""
+
+    id: str
+    instructions: Text | None
+    levels: tuple[Text, ...]
+
+
+Question: TypeAlias = Choice | Noul | Score
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
+    """One state, at least one question. `model` is None when the client named none: the app decides then."""
+
+    model: str | None
+    state: Text
+    questions: tuple[Question, ...]
+
+
+MAX_SHOWN_CHARS: Final = 80
+"""Characters of a client's own text repeated in a message or a place: enough to recognise it."""
+
+
+def printable(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
+    """`text` as it can be shown in a message: at most `limit` characters, lone surrogates escaped."""
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return text.encode("utf-8", "backslashreplace").decode()
