@@ -1,0 +1,69 @@
+"""The host's half of a model family: what an executor must do.
+
+One executor per process. All of its methods are called from the main thread, in this order and never at
+the same time:
+
+    __init__ -> load -> warm_up -> execute* -> close
+
+so an executor needs no locks, and may use a device that only one thread can use. `close` is also called
+after a method that raised. The errors are those of `executor_host.errors`; any other exception is a bug and
+ends the call (or the start) with an internal error.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+Progress: TypeAlias = Callable[[float, str], None]
+"""Called with the fraction done, within [0, 1] and never falling, and a few words for people."""
+
+
+class Call(Protocol):
+    """What an executor may know about the call it executes. Both change while it runs."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the result any more."""
+        ...
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """Milliseconds left of the request's own time, 0 when it is over; None = no limit."""
+        ...
+
+
+class Executor(ABC):
+    """Loads one checkpoint and executes admitted units, one at a time."""
+
+    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
+        """`path`: the checkpoint, None for the family's default. `options`: the model's configuration.
+
+        Cheap: no heavy import, no file is read. Raises `ConfigurationError` for options the family lacks.
+        """
+        self.path = path
+        self.options = dict(options)
+
+    @abstractmethod
+    def load(self, progress: Progress) -> Mapping[str, object]:
+        """Loads the weights; returns the facts of READY, made of msgpack types only.
+
+        Every family reports `identity` (equal exactly for equal answers: a restarted host with another
+        identity does not inherit the queue), `name`, `sha256`, `dtype`, `parameters`, `limits`.
+        Raises `ConfigurationError` when trying again would not help.
+        """
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Makes one real decision and checks its result. Raises `ConfigurationError` when it is none."""
+
+    @abstractmethod
+    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+        """The outputs of one unit by name, made of msgpack types and arrays. The device is synchronised on return.
+
+        A long execution looks at `call` between steps and raises `Abandoned`; looking is never an obligation.
+        """
+
+    def close(self) -> None:  # noqa: B027  an executor without resources has nothing to close
+        """Gives back what `load` took. May be called twice, and without a load."""

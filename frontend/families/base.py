@@ -1,0 +1,114 @@
+"""The front's half of a model family: what a processor must do, and the values that pass through it.
+
+    DecisionRequest --prepare--> Prepared --(units to the host, one by one)--> outputs --finish--> Decision
+                                              absorb(each output) ^
+
+`prepare` sees the whole request before anything is queued; whatever can be refused is refused there. Each
+unit is one frame to the host, whose type is one of `protocol.payloads`. `absorb` runs in the front after a
+unit and before the next one asks for the executor. `finish` is given one output per unit, or is not called.
+
+A processor lives as long as its deployment and is shared by its requests: its methods keep no state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from frontend.answers import Answer
+from frontend.questions import DecisionRequest
+
+
+class FamilyOptionError(ValueError):
+    """An option of a model's configuration is unknown or has the wrong type. `key` names it."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a family: the type of its value, the value when absent, and what it does, for people."""
+
+    type: type
+    default: object
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was accepted and is ready for the host. Nothing has touched a device."""
+
+    units: tuple[object, ...]
+    """Payloads, in the order they must run; at least one."""
+
+    cost: int
+    """What cost admission counts: processed tokens, or UTF-8 bytes for text families (decision 20)."""
+
+    work: int
+    """Bytes that `finish` and `absorb` will walk through: decides between the event loop and the pool."""
+
+    context: object
+    """Whatever the family needs to build the answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answers of one request, in request order, each question exactly once."""
+
+    answers: tuple[tuple[str, Answer], ...]
+    input_tokens: int
+    output_tokens: int = 0
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the response body; every name starts with "x_"."""
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Token counts as the response names them."""
+        return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+
+
+class Processor(ABC):
+    """Prepares and finishes the requests of one deployment. Safe to call from several threads at once."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+    """The options the family has, by configuration key."""
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object]) -> None:
+        """`facts`: what the host reported when it was ready, empty before there is a host, and then `prepare`
+        still validates as the family does. `options`: the model's configuration, defaults filled in here.
+
+        Raises `FamilyOptionError`.
+        """
+        self.facts = facts
+        self.options = self.check_options(options)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, object]) -> dict[str, object]:
+        """All options of the family with their values. Raises `FamilyOptionError` naming the first bad key."""
+        for key, value in options.items():
+            option = cls.OPTIONS.get(key)
+            if option is None:
+                known = ", ".join(sorted(cls.OPTIONS)) or "none"
+                raise FamilyOptionError(key, f"there is no option {key!r}; known options: {known}")
+            if type(value) is not option.type:
+                wrong = type(value).__name__
+                raise FamilyOptionError(key, f"the option {key!r} is {wrong}; {option.type.__name__} is expected")
+        return {key: options.get(key, option.default) for key, option in cls.OPTIONS.items()}
+
+    @abstractmethod
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """Validates the whole request for this family and renders it. Raises `RequestError`, touches no device."""
+
+    def absorb(self, prepared: Prepared, index: int, output: object) -> object:
+        """What to keep of the output of unit `index`, instead of it. May raise `RequestError`: no further unit
+        is queued then. The default keeps the output unchanged."""
+        return output
+
+    @abstractmethod
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers from one output per unit. Raises `InternalError` when an output is not an answer."""
