@@ -1,0 +1,40 @@
+"""Builds the aiohttp application: routes to handlers, nothing else."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from frontend.http import routes
+from frontend.server import Server
+
+POST = (("/v1/systemone", routes.decide),)
+GET = (
+    ("/v1/models", routes.models),
+    ("/health", routes.health),
+    ("/healthz", routes.alive),
+)
+
+
+def build(server: Server) -> web.Application:
+    """The application behind the main port. Every path is also there with a trailing slash: no redirects, ever."""
+    # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
+    app = web.Application(client_max_size=0)
+    app[routes.SERVER] = server
+    for path, handler in POST:
+        _add(app, path, "POST", handler)
+    for path, handler in GET:
+        _add(app, path, "GET", handler)
+    app.router.add_route("*", "/{path:.*}", routes.not_found)
+    app.on_response_prepare.append(routes.label)
+    return app
+
+
+def _add(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
+    for spelling in (path, path + "/"):
+        resource = app.router.add_resource(spelling)
+        resource.add_route(method, handler)
+        allowed = method
+        if method == "GET":
+            resource.add_route("HEAD", handler)
+            allowed = "GET, HEAD"
+        resource.add_route("*", routes.method_not_allowed(allowed))

@@ -1,0 +1,292 @@
+"""One model name's unit: family, processor, scheduler, admission, and the link to its current host.
+
+The question it answers: may this request go in, and to whom? A deployment outlives the incarnations of its
+host: the queue stays, the link is replaced. It learns of life and death from the supervisor alone.
+
+    host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
+    host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched) ─▶ the queue waits, or ends
+                                                                              when no host will come
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import zmq
+
+from frontend import limits
+from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
+from frontend.families.base import Decision, Processor
+from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.questions import DecisionRequest
+from frontend.requests import RequestRecord
+from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
+from frontend.runtime.context import ExecutionContext
+from frontend.runtime.dispatch import Dispatch
+from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
+from protocol import families
+from protocol.messages import HostDown, HostUp, Welcome
+from protocol.payloads import Payload
+from protocol.states import RequestEvent
+
+log = logging.getLogger("framehost.deployment")
+
+T = TypeVar("T")
+
+
+class Availability(enum.Enum):
+    """What health says about one model."""
+
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentStatistics:
+    """One reading of everything countable about a model."""
+
+    name: str
+    family: str
+    availability: str
+    incarnation: str
+    identity: str
+    last_death: str
+    scheduler: SchedulerStatistics
+    admissions: tuple[AdmissionStatistics, ...]
+    link: LinkStatistics | None
+
+
+class Deployment:
+    """One model as the front sees it. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        epoch: str,
+        pool: Executor,
+    ) -> None:
+        self.name: str = model["name"]
+        self.family = families.find(model["family"])
+        self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
+        self._options: Mapping[str, object] = model["options"]
+        self.processor = self._make_processor({})
+        requests: int | None = model["max_requests"]
+        cost: int | None = model["max_cost"]
+        self._slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
+        self._cost = (
+            None if cost is None else BoundedAdmission(f"{self.name} cost", requests=requests or 2**31, cost=cost)
+        )
+        self._layers = tuple(layer for layer in (self._slots, self._cost) if layer is not None)
+        self.scheduler = SerialScheduler(self.name, layers=self._layers)
+        self.scheduler.suspend()
+        self.availability = Availability.LOADING
+        self.last_death = ""
+        self._identity = ""
+        self._link: HostLink | None = None
+        self._linked: HostUp | None = None
+        self._orphan: Occupation | None = None
+        self._back_at = math.inf
+        """When the host is expected back, on the loop's clock."""
+
+    def _make_processor(self, facts: Mapping[str, object]) -> Processor:
+        made: Processor = families.resolve(self.family.processor)(facts, self._options)
+        return made
+
+    # Life and death of hosts, as the supervisor tells them
+
+    def host_up(self, up: HostUp) -> None:
+        """Dial a warm host. It gets its first unit when it has answered, not before."""
+        if self._link is not None:
+            raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
+        identity = str(up.facts.get("identity", ""))
+        if self._identity and identity != self._identity:
+            # What waits was prepared for another model and must not run on this one.
+            ended = self.scheduler.fail_waiting(self._replaced)
+            log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
+        self._identity = identity
+        self.processor = self._make_processor(up.facts)
+        self._linked = up
+        self._link = HostLink(
+            self._loop,
+            self._zmq,
+            incarnation=up.incarnation,
+            control=up.control,
+            data=up.data,
+            epoch=self._epoch,
+            pid=os.getpid(),
+            on_welcome=self._welcomed,
+            on_idle=self._host_is_idle,
+            on_retiring=self._retiring,
+        )
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
+            # It still computes for the front before this one: that unit holds the permit until it ends.
+            self._orphan = self.scheduler.occupy()
+        if self.availability is not Availability.READY:
+            self.availability = Availability.READY
+            self.scheduler.resume()
+
+    def _host_is_idle(self) -> None:
+        if self._orphan is not None:
+            orphan, self._orphan = self._orphan, None
+            orphan.release()
+
+    def _retiring(self) -> None:
+        """The host reported a fatal failure and is on its way out: nothing more goes to it."""
+        if self.availability is Availability.READY:
+            self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+
+    def host_down(self, down: HostDown) -> None:
+        """The process is gone. Its unit fails at once; the queue stays if another host will come."""
+        self.last_death = down.last_words
+        if self._linked is None or down.incarnation == self._linked.incarnation:
+            after = Availability.RESTARTING if down.will_restart else Availability.FAILED
+            if self.availability is Availability.READY:
+                self._close_queue(after, down.retry_after_s)
+            else:
+                self.availability = after
+                self._back_at = self._loop.time() + down.retry_after_s
+            self._host_is_idle()
+            link, self._link, self._linked = self._link, None, None
+            if link is not None:
+                link.end(reason=self._unavailable_text(), retry_after=self._retry_after())
+            if not down.will_restart:
+                self.scheduler.fail_waiting(
+                    lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
+                )
+
+    def _close_queue(self, availability: Availability, back_in_s: float) -> None:
+        self.availability = availability
+        self._back_at = self._loop.time() + back_in_s
+        self.scheduler.suspend()
+
+    def close(self) -> None:
+        """End the link for good, at the end of the process. Units still in the host's hands fail."""
+        if self._link is not None:
+            link, self._link = self._link, None
+            if self.availability is Availability.READY:
+                self._close_queue(Availability.FAILED, math.inf)
+            link.end(reason="the server is stopping", retry_after=1)
+
+    # One request
+
+    async def decide(
+        self, request: DecisionRequest, body_bytes: int, context: ExecutionContext, record: RequestRecord
+    ) -> Decision:
+        """Validate, admit, execute and finish one request; every permit it takes is retained by `context`.
+
+        Raises `RequestError` for everything the client should be told. Cancellation before dispatch leaves
+        nothing behind; after it, the host's answer or death gives the permits back.
+        """
+        if self._slots is not None:
+            self._admit(self._slots, 0, context)
+        processor, identity = self.processor, self._identity
+        prepared = await self._compute(body_bytes, context, lambda: processor.prepare(request))
+        record.advance(RequestEvent.PREPARE)
+        if self._cost is not None:
+            self._admit(self._cost, prepared.cost, context)
+        self.refuse_unless_expected(context)
+        outputs: list[object] = []
+        for index, unit in enumerate(prepared.units):
+            if self._identity != identity:
+                raise self._replaced()
+            output = await self.scheduler.run_with_context(context, self._sender(unit, context))
+            record.unit_done()
+            outputs.append(processor.absorb(prepared, index, output.values))
+        return await self._compute(prepared.work, context, lambda: processor.finish(prepared, outputs))
+
+    def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
+        payload: Payload = unit  # type: ignore[assignment]
+        fields = payload.to_wire()
+
+        def start(dispatch: Dispatch[Outputs]) -> None:
+            # The link is looked up at the grant: the host may be another incarnation than when we queued.
+            link = self._link
+            assert link is not None, "the scheduler grants only while a host is linked"
+            remaining = context.remaining() if not context.closed else None
+            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
+
+        return start
+
+    async def _compute(self, size: int, context: ExecutionContext, work: Callable[[], T]) -> T:
+        """Run pure computation: on the loop when small, in the pool when large, its permits held meanwhile."""
+        if size <= limits.INLINE_WORK_BYTES:
+            return work()
+        owner = context.clone()
+
+        def guarded() -> T:
+            owner.check()  # the pool may be busy: it must not compute for a request that is over
+            return work()
+
+        job = self._loop.run_in_executor(self._pool, guarded)
+        # A thread cannot be stopped, so the reservation goes with the job and not with the caller.
+        job.add_done_callback(lambda _: owner.close())
+        return await job
+
+    @staticmethod
+    def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:
+        verdict = layer.try_admit(cost)
+        if isinstance(verdict, Refusal):
+            raise refused(verdict)
+        context.retain(verdict)
+
+    def refuse_unless_expected(self, context: ExecutionContext) -> None:
+        """Raise `Unavailable` when there is no host and none is expected soon enough for this request."""
+        if self.availability is Availability.READY:
+            return
+        wait = self._back_at - self._loop.time()
+        remaining = context.remaining()
+        patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
+        if self.availability is not Availability.RESTARTING or wait > patience:
+            raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
+
+    def _retry_after(self) -> int:
+        return max(1, min(limits.RETRY_AFTER_MAX_S, math.ceil(min(self._back_at - self._loop.time(), 60.0))))
+
+    def _replaced(self) -> HostLost:
+        return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
+
+    def _unavailable_text(self) -> str:
+        return f"model {self.name!r} is {self.availability.value}"
+
+    def statistics(self) -> DeploymentStatistics:
+        """Counts and states, for health, status and tests."""
+        return DeploymentStatistics(
+            name=self.name,
+            family=self.family.name,
+            availability=self.availability.value,
+            incarnation="" if self._linked is None else self._linked.incarnation,
+            identity=self._identity,
+            last_death=self.last_death,
+            scheduler=self.scheduler.statistics(),
+            admissions=tuple(layer.statistics() for layer in self._layers),
+            link=None if self._link is None else self._link.statistics(),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Deployment {self.name!r} {self.availability.value} {self.scheduler!r}>"
+
+
+def refused(refusal: Refusal) -> RequestError:
+    """The client's answer to a refusal: which budget, what was asked, what is in use, what the bound is."""
+    text = (
+        f"the budget {refusal.admission!r} refused this request: {refusal.limit} requested {refusal.requested}, "
+        f"in use {refusal.used}, limit {refusal.bound}"
+    )
+    if refusal.permanent:
+        return RequestTooLarge(text)
+    return QueueFull(text, retry_after=1)

@@ -1,0 +1,228 @@
+"""The front's side of one host incarnation: two sockets, and the units that are in the host's hands.
+
+The question it answers: whose is this reply? A unit is in `_calls` from the moment its frame is sent until
+the host has answered or is known dead, and exactly one of the two ends it. A reply that matches no entry
+is late (its call ended a moment ago) or unknown: counted, logged, dropped, never given to anyone else.
+
+Death is not inferred here: not from silence, not from a broken connection. The supervisor knows the process
+handle and says HOST_DOWN; the deployment then calls `end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from frontend import sockets
+from frontend.errors import HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.runtime.dispatch import Dispatch
+from protocol.errors import ProtocolError
+from protocol.frames import decode, encode
+from protocol.messages import (
+    Cancel,
+    CancelAnswer,
+    Execute,
+    Failure,
+    Hello,
+    Lane,
+    Message,
+    Progress,
+    Ready,
+    Result,
+    Status,
+    Welcome,
+)
+
+RECENT_CALLS = 1024
+"""Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
+
+log = logging.getLogger("framehost.hostlink")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the executor returned for one unit, and how long it took inside the executor, in microseconds."""
+
+    values: dict[str, Any]
+    elapsed_us: int
+
+
+class HostFailure(RequestError):
+    """An error the host reported, with the status and the word it chose."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message, retry_after=1 if failure.status in (429, 503) else None)
+        self.status = failure.status  # type: ignore[misc]
+        self.error_type = failure.error_type  # type: ignore[misc]
+        self.where = tuple(failure.where)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """Counts of one link. `outstanding` is now, the rest only grow."""
+
+    outstanding: int
+    cancelling: int
+    replies: int
+    late: int
+    unknown: int
+    refused: int
+
+
+class HostLink:
+    """One incarnation, dialled by one front.
+
+    `on_welcome(Welcome)` comes once, when the host has answered: until then nothing may be sent. `on_idle()`
+    comes whenever the host reports that it executes nothing. `on_retiring()` comes when a fatal failure
+    arrived, before its unit ends: nothing may be sent any more.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        incarnation: str,
+        control: str,
+        data: str,
+        epoch: str,
+        pid: int,
+        on_welcome: Callable[[Welcome], None],
+        on_idle: Callable[[], None],
+        on_retiring: Callable[[], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self._epoch = epoch
+        self._ids = itertools.count(1)
+        self._calls: dict[int, Dispatch[Outputs]] = {}
+        self._cancelling: set[int] = set()
+        self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
+        self._replies = self._late = self._unknown = self._refused = 0
+        self._ended = False
+        self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
+        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
+        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch)
+        self._tell(Hello(role="front", epoch=epoch, pid=pid))
+
+    # Units
+
+    def send(self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None) -> None:
+        """Send one unit; from here on its end comes from the host or from `end`.
+
+        Called by the scheduler at the grant, so it must not wait. Raises `RequestError` when the unit does not
+        fit the wire or the socket refuses it; then it was not sent.
+        """
+        if self._ended:
+            raise Misuse(f"{self!r} has ended; nothing may be sent to it")
+        call = next(self._ids)
+        try:
+            frames = encode(Execute(payload=payload), incarnation=self.incarnation, call=call, budget_ms=budget_ms)
+            self._data.send(frames)
+        except ProtocolError as error:
+            raise InternalError(f"the prepared request does not fit the wire: {error}") from error
+        except zmq.ZMQError as error:
+            raise Unavailable("the model's executor cannot be reached", retry_after=1) from error
+        self._calls[call] = dispatch
+        dispatch.on_abandoned(lambda: self._cancel(call))
+
+    def end(self, *, reason: str, retry_after: int) -> None:
+        """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
+        if self._ended:
+            raise Misuse(f"{self!r} was ended before")
+        self._ended = True
+        self._data.close()
+        self._control.close()
+        calls, self._calls = self._calls, {}
+        self._cancelling.clear()
+        for dispatch in calls.values():
+            dispatch.fail(HostLost(reason, dispatched=True, retry_after=retry_after))
+
+    def _cancel(self, call: int) -> None:
+        if call in self._calls and not self._ended:
+            self._cancelling.add(call)
+            self._tell(Cancel(epoch=self._epoch), call)
+
+    def _tell(self, message: Message, call: int = 0) -> None:
+        try:
+            self._control.send(encode(message, incarnation=self.incarnation, call=call))
+        except zmq.ZMQError:
+            log.warning("host %s: the control lane refuses %s", self.incarnation, type(message).__name__)
+
+    # Replies
+
+    def _on_data(self, frames: list[bytes]) -> None:
+        try:
+            envelope = decode(frames, lane=Lane.DATA, incarnation=self.incarnation)
+        except ProtocolError as error:
+            self._refused += 1
+            log.warning("host %s sent something else than a reply: %s", self.incarnation, error)
+            # If it names a call of ours, that call will get no other answer.
+            broken = self._calls.pop(error.call, None)
+            if broken is not None:
+                self._recent.append(error.call)
+                self._cancelling.discard(error.call)
+                broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
+            return
+        call, message = envelope.call, envelope.message
+        dispatch = self._calls.pop(call, None)
+        if dispatch is None:
+            self._unmatched(call)
+            return
+        self._replies += 1
+        self._recent.append(call)
+        self._cancelling.discard(call)
+        if isinstance(message, Result):
+            dispatch.complete(Outputs(message.outputs, message.elapsed_us))
+        elif isinstance(message, Failure):
+            if message.fatal:
+                self._on_retiring()
+                dispatch.fail(HostLost(message.message, dispatched=message.dispatched, retry_after=1))
+            else:
+                dispatch.fail(HostFailure(message))
+        else:
+            dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
+
+    def _unmatched(self, call: int) -> None:
+        if call in self._recent:
+            self._late += 1
+            log.debug("host %s: late reply to call %d, dropped", self.incarnation, call)
+        else:
+            self._unknown += 1
+            log.warning("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
+
+    def _on_control(self, frames: list[bytes]) -> None:
+        try:
+            message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
+        except ProtocolError as error:
+            self._refused += 1
+            log.warning("host %s: control: %s", self.incarnation, error)
+            return
+        if isinstance(message, Welcome):
+            self._on_welcome(message)
+        elif isinstance(message, Status) and message.report is not None:
+            if not message.report.get("busy"):
+                self._on_idle()
+        elif not isinstance(message, (Progress, Ready, CancelAnswer)):
+            log.debug("host %s: %s", self.incarnation, message)
+
+    def statistics(self) -> LinkStatistics:
+        """Counts, for status and tests."""
+        return LinkStatistics(
+            outstanding=len(self._calls),
+            cancelling=len(self._cancelling),
+            replies=self._replies,
+            late=self._late,
+            unknown=self._unknown,
+            refused=self._refused,
+        )
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "open"
+        return f"<HostLink {self.incarnation} {state} outstanding={len(self._calls)}>"

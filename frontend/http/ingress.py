@@ -1,0 +1,71 @@
+"""The way in: how a body is read, under which limits, and what is given back when it is not.
+
+Ingress admission is taken before the first byte of the body is read, for what the client announces (a chunked
+upload announces nothing and counts as the largest body), and given back when the body has been parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
+from aiohttp.web_exceptions import HTTPException
+
+from frontend import limits
+from frontend.deployment import refused
+from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout
+from frontend.runtime.admission import BoundedAdmission, Permit, Refusal
+
+ENCODINGS = frozenset({"identity", "gzip", "deflate", "zstd"})
+"""Content encodings the HTTP library decodes for us; it passes others through undecoded, so they are refused."""
+
+
+def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit:
+    """A permit for this upload, or `RequestTooLarge` / `QueueFull` / `UnsupportedEncoding` before a byte is read."""
+    encoding = request.headers.get("Content-Encoding")
+    if encoding is not None and encoding.strip().lower() not in ENCODINGS:
+        raise UnsupportedEncoding(
+            f"Content-Encoding {encoding[:40]!r} is not supported; supported: {', '.join(sorted(ENCODINGS))}"
+        )
+    announced = request.content_length
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
+    verdict = ingress.try_admit(limit if announced is None else announced)
+    if isinstance(verdict, Refusal):
+        raise refused(verdict)
+    return verdict
+
+
+async def read_body(request: web.Request, limit: int) -> bytes:
+    """The whole body, decompressed, at most `limit` bytes.
+
+    Raises `RequestTooLarge` as soon as the limit is passed, `UploadTimeout` when no byte came for
+    `limits.UPLOAD_IDLE_S`, `BadEncoding` when it does not decompress or ends early. The overall deadline is the
+    caller's. Cancelled: nothing is kept.
+    """
+    content = request.content
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while True:
+            if content.is_eof() or content.total_bytes > size:
+                chunk = await content.readany()  # does not wait: the bytes are there
+            else:
+                async with asyncio.timeout(limits.UPLOAD_IDLE_S):
+                    chunk = await content.readany()
+            if not chunk:
+                break
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except TimeoutError:
+        raise UploadTimeout(f"no byte of the body arrived for {limits.UPLOAD_IDLE_S:g} s") from None
+    except (ContentEncodingError, TransferEncodingError, web.RequestPayloadError, HTTPException) as error:
+        raise BadEncoding(f"the body could not be read: {str(error) or type(error).__name__}"[:300]) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"the body is larger than the limit of {limit} bytes")

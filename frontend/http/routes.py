@@ -1,0 +1,205 @@
+"""HTTP in, HTTP out: each handler reads what it needs, asks the server, and renders what it is told.
+
+    body ─▶ ingress ─▶ strict parse ─▶ dialect ─▶ deployment.decide ─▶ dialect ─▶ body
+              │            │             │              │
+              └────────────┴─────────────┴──────────────┴──▶ one RequestError ─▶ status and body
+
+Every response carries a request id. A client that leaves cancels its handler (pinned by a test): queued
+work is removed, running work keeps its permit until the host has answered. A client that half-closes its
+connection counts as gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import hdrs, web
+
+from frontend import limits
+from frontend.errors import InternalError, RequestError, TimedOut
+from frontend.http import ingress, strict_json, systemone
+from frontend.runtime.context import ExecutionContext
+from frontend.server import Server
+from protocol.states import RequestEvent
+
+SERVER = web.AppKey("server", Server)
+RECORD = "framehost.request_id"
+TIMEOUT_HEADER = "x-framehost-timeout-ms"
+
+log = logging.getLogger("framehost.http")
+access = logging.getLogger("framehost.access")
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+_ID_PREFIX = secrets.token_hex(4)
+_SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
+
+
+class _Ids:
+    """Request ids of our own: unique per process and readable; never the client's, which may repeat."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def new(self) -> str:
+        self._next += 1
+        return f"{_ID_PREFIX}-{os.getpid():x}-{self._next:x}"
+
+
+_ids = _Ids()
+
+
+def request_id(request: web.Request) -> str:
+    """The id every response to `request` carries: the client's own label if it is sane, else one of ours."""
+    known: str | None = request.get(RECORD)
+    if known is None:
+        known = request.headers.get("x-request-id")
+        if known is None or not 0 < len(known) <= limits.MAX_HEADER_REQUEST_ID or not _SANE.issuperset(known):
+            known = _ids.new()
+        request[RECORD] = known
+    return known
+
+
+async def label(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the request id on a response; runs for every response of the application, errors included."""
+    identifier = request_id(request)
+    response.headers["x-request-id"] = identifier
+    response.headers["x-typesafe-request-id"] = identifier
+
+
+def json_response(document: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """A strict JSON response: NaN and infinities raise instead of leaving the process."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return web.Response(
+        body=text.encode(), status=status, headers=headers, content_type="application/json", charset="utf-8"
+    )
+
+
+def error_response(error: RequestError) -> web.Response:
+    """The System One shape of an error."""
+    status, document, headers = systemone.render_error(error)
+    return json_response(document, status=status, headers=headers)
+
+
+async def decide(request: web.Request) -> web.Response:
+    """POST /v1/systemone."""
+    server = request.app[SERVER]
+    record = server.requests.begin(request_id(request))
+    event = RequestEvent.FAIL
+    status = 500
+    try:
+        response = await _decide(server, request, record)
+        event, status = RequestEvent.ANSWER, response.status
+        return response
+    except asyncio.CancelledError:
+        # 499 is what logs of the field call a client that left before its answer.
+        event, status = RequestEvent.CANCEL, 499
+        raise
+    except RequestError as error:
+        status = error.status
+        if isinstance(error, TimedOut):
+            event = RequestEvent.EXPIRE
+        elif record.allows(RequestEvent.REFUSE) and status < 500:
+            event = RequestEvent.REFUSE
+        response = error_response(error)
+        if not request.content.is_eof():
+            # The rest of an upload we do not want would be taken for the next request.
+            response.force_close()
+        return response
+    except Exception:
+        log.exception("request %s failed", record.request_id)
+        return error_response(InternalError("the server failed on this request; its log has the reason"))
+    finally:
+        record.end(event)
+        access.info(
+            "%s %s %d model=%s total_ms=%.2f wait_ms=%.2f execute_ms=%.2f",
+            record.request_id, record.state.value, status, record.model or "-",
+            (server.clock() - record.received) * 1e3, record.waited * 1e3, record.executed * 1e3,
+        )  # fmt: skip
+
+
+async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
+    server.refuse_when_draining()
+    deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
+    limit = server.limits.max_body_bytes
+    with (
+        ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
+        context.cancel_on_exit() as guard,
+    ):
+        try:
+            async with asyncio.timeout_at(deadline):
+                with ingress.admit(request, server.ingress, limit):
+                    body = await ingress.read_body(request, limit)
+                    question = systemone.parse_request(strict_json.parse(body))
+                deployment = server.resolve(question.model)
+                record.model = deployment.name
+                decision = await deployment.decide(question, len(body), context, record)
+        except TimeoutError:
+            raise TimedOut(_timeout_text(record, deadline - record.received)) from None
+        guard.disarm()
+    return json_response(systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
+
+
+def _timeout_text(record: Any, budget: float) -> str:
+    return f"the request's {budget:g} s were over while it was {record.state.value}"
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models: one document in the shapes of both listings of the field."""
+    server = request.app[SERVER]
+    listed = [
+        {
+            "name": deployment.name,
+            "description": f"{deployment.family.name} model, {deployment.availability.value}",
+            "release_date": "1970-01-01",
+        }
+        for deployment in server.deployments.values()
+    ]
+    data = [{"id": entry["name"], "object": "model", "created": 0, "owned_by": "framehost"} for entry in listed]
+    return json_response({"models": listed, "object": "list", "data": data})
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: readiness. 200 when admission is open and at least one resident model is ready."""
+    status, document = request.app[SERVER].health(request.query.get("model"))
+    headers: dict[str, str] | None = {hdrs.RETRY_AFTER: "1"} if status == 503 else None
+    return json_response(document, status=status, headers=headers)
+
+
+async def alive(request: web.Request) -> web.Response:
+    """GET /healthz: liveness. The loop turns, and nothing else is claimed."""
+    return json_response({"status": "alive"})
+
+
+async def not_found(request: web.Request) -> web.Response:
+    """Any path we do not have."""
+    text = (
+        f"there is no route {request.path[:200]!r}: this is a server for decision models. "
+        "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz"
+    )
+    return _plain_error(404, "not_found_error", text)
+
+
+def method_not_allowed(allowed: str) -> Handler:
+    """A handler for the other methods of a route that has `allowed`."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        text = f"{request.method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
+        return _plain_error(405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
+
+    return refuse
+
+
+def _plain_error(status: int, word: str, text: str, headers: dict[str, str] | None = None) -> web.Response:
+    # Clients of every dialect meet these two, so the body can be read by all of them.
+    document = {
+        "detail": {"error_type": word, "message": text},
+        "error": {"message": text, "type": word, "code": status},
+    }
+    return json_response(document, status=status, headers=headers)

@@ -1,0 +1,127 @@
+"""The frontend process: one event loop, one HTTP port, one management lane, one link per host.
+
+    python -m frontend.main --management ADDRESS --epoch ID --listen FD [--limits JSON]
+
+The listening socket is the supervisor's and comes as an inherited descriptor: a front that replaces a dead
+one finds the connections that arrived in between in its backlog. It starts listening when the supervisor
+says that every resident model has finished its warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+
+import zmq
+from aiohttp import web
+
+from frontend import app, limits
+from frontend.management import Management, until_idle
+from frontend.server import Server, ServerLimits
+from protocol.exits import HostExit
+
+GRACE_S = 0.25
+"""After the last request has ended, the time its response has to leave the process."""
+
+log = logging.getLogger("framehost.front")
+
+
+class Front:
+    """The life of one frontend process."""
+
+    def __init__(self, arguments: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._server = Server(loop, ServerLimits(**arguments.limits))
+        self._runner = web.AppRunner(
+            app.build(self._server),
+            handler_cancellation=True,  # a client that leaves cancels its handler; never the library's default
+            access_log=None,
+            keepalive_timeout=limits.KEEPALIVE_S,
+            shutdown_timeout=GRACE_S,
+        )
+        self._socket = socket.socket(fileno=arguments.listen)
+        self._stop: asyncio.Future[float] = loop.create_future()
+        self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._management = Management(
+            self._server,
+            self._zmq,
+            arguments.management,
+            arguments.epoch,
+            on_open=lambda: self._spawn(self._open()),
+            on_drain=self._drain,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self._stop.done():
+            self._stop.set_exception(task.exception())  # type: ignore[arg-type]
+
+    async def _open(self) -> None:
+        await self._runner.setup()
+        site = web.SockSite(self._runner, self._socket, backlog=limits.LISTEN_BACKLOG)
+        await site.start()
+        self._management.serving(site.name)
+
+    def _drain(self, budget_s: float) -> None:
+        self._server.draining = True
+        if not self._stop.done():
+            self._stop.set_result(budget_s)
+
+    async def run(self) -> int:
+        """Serve until asked to stop; then finish what is open within the budget. Returns a `HostExit`."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, lambda: self._drain(limits.REQUEST_TIMEOUT_S))
+        budget_s = await self._stop
+        drained = await until_idle(self._server, budget_s)
+        if not drained:
+            log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
+        await self._runner.cleanup()
+        for deployment in self._server.deployments.values():
+            deployment.close()
+        self._server.pool.shutdown(wait=False, cancel_futures=True)
+        self._management.close("drained" if drained else "drain budget spent")
+        self._zmq.destroy(linger=None)
+        return HostExit.CLEAN if drained else 1
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="frontend", description="The HTTP frontend; started by the supervisor.")
+    parser.add_argument("--management", required=True)
+    parser.add_argument("--epoch", required=True)
+    parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
+    parser.add_argument("--limits", type=json.loads, default={})
+    parser.add_argument("--log-level", default="INFO")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a frontend until it ends; returns its exit status."""
+    arguments = _arguments(sys.argv[1:] if argv is None else argv)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    logging.basicConfig(level=arguments.log_level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+
+    async def serve() -> int:
+        return await Front(arguments, asyncio.get_running_loop()).run()
+
+    return asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

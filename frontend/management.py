@@ -1,0 +1,126 @@
+"""The front's end of the management lane: what the supervisor says becomes deployments, what it asks is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from frontend import sockets
+from frontend.deployment import Deployment
+from frontend.server import Server
+from protocol.errors import ProtocolError
+from protocol.frames import decode, encode
+from protocol.messages import (
+    Bye,
+    Drain,
+    Hello,
+    HostDown,
+    HostUp,
+    Lane,
+    Message,
+    Serving,
+    Status,
+    Welcome,
+)
+from protocol.messages import Deployment as DeploymentTable
+
+log = logging.getLogger("framehost.management")
+
+
+class Management:
+    """Dials the supervisor. `on_open` is called once, when the port may be listened on; `on_drain` with a budget."""
+
+    def __init__(
+        self,
+        server: Server,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: str,
+        epoch: str,
+        *,
+        on_open: Callable[[], None],
+        on_drain: Callable[[float], None],
+    ) -> None:
+        self._server, self._context, self._epoch = server, context, epoch
+        self._on_open, self._on_drain = on_open, on_drain
+        self._opened = False
+        self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
+        self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
+
+    def tell(self, message: Message, call: int = 0) -> None:
+        """Send to the supervisor. When that fails, the supervisor is gone and the parent guard ends us."""
+        try:
+            self._socket.send(encode(message, incarnation=self._epoch, call=call))
+        except zmq.ZMQError as error:
+            log.warning("the supervisor cannot be told %s: %s", type(message).__name__, error)
+
+    def serving(self, address: str) -> None:
+        """Say that the port is open."""
+        self.tell(Serving(address=address))
+
+    def close(self, reason: str) -> None:
+        """Say goodbye and close."""
+        self.tell(Bye(reason=reason))
+        self._socket.close()
+
+    def _receive(self, frames: list[bytes]) -> None:
+        try:
+            envelope = decode(frames, lane=Lane.MANAGEMENT, incarnation=self._epoch)
+        except ProtocolError as error:
+            log.warning("management: %s", error)
+            return
+        message = envelope.message
+        if isinstance(message, DeploymentTable):
+            self._table(message)
+        elif isinstance(message, HostUp):
+            self._server.deployments[message.deployment].host_up(message)
+        elif isinstance(message, HostDown):
+            self._server.deployments[message.deployment].host_down(message)
+        elif isinstance(message, Status):
+            self.tell(Status(report=self.report()), envelope.call)
+        elif isinstance(message, Drain):
+            self._on_drain(message.budget_s)
+        elif not isinstance(message, Welcome):
+            log.warning("management: unexpected %s", type(message).__name__)
+
+    def _table(self, table: DeploymentTable) -> None:
+        server = self._server
+        for model in table.models:
+            if model["name"] not in server.deployments:
+                server.deployments[model["name"]] = Deployment(
+                    model, loop=server.loop, zmq_context=self._context, epoch=self._epoch, pool=server.pool
+                )
+        server.default = table.default
+        if table.open and not self._opened:
+            self._opened = True
+            self._on_open()
+
+    def report(self) -> dict[str, Any]:
+        """The front's part of `framehost status`."""
+        server = self._server
+        return {
+            "pid": os.getpid(),
+            "epoch": self._epoch,
+            "draining": server.draining,
+            "default": server.default,
+            "requests": dataclasses.asdict(server.requests.statistics()),
+            "ingress": dataclasses.asdict(server.ingress.statistics()),
+            "models": {
+                name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
+            },
+        }
+
+
+async def until_idle(server: Server, budget_s: float) -> bool:
+    """Wait until no request is open, at most `budget_s`; whether it came to that."""
+    try:
+        async with asyncio.timeout(budget_s):
+            await server.requests.idle()
+    except TimeoutError:
+        return False
+    return True

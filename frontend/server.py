@@ -1,0 +1,105 @@
+"""What all routes share: the table of deployments, the request table, ingress, and whether the door is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from frontend import limits
+from frontend.deployment import Availability, Deployment
+from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.requests import RequestTable
+from frontend.runtime.admission import BoundedAdmission
+
+ALIASES = ("jev-latest", "jev-preview")
+"""Moving names that the field's SDKs send by default; they mean the default model (decision 22)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """The limits an operator may set, with their defaults."""
+
+    max_body_bytes: int = limits.MAX_BODY_BYTES
+    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
+    ingress_requests: int = limits.INGRESS_REQUESTS
+    ingress_bytes: int = limits.INGRESS_BYTES
+
+
+@dataclass(slots=True)
+class Server:
+    """The state behind the HTTP routes of one front. Belongs to the event loop's thread."""
+
+    loop: asyncio.AbstractEventLoop
+    limits: ServerLimits
+    deployments: dict[str, Deployment] = field(default_factory=dict)
+    default: str = ""
+    draining: bool = False
+    pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
+    )
+    requests: RequestTable = field(init=False)
+    ingress: BoundedAdmission = field(init=False)
+    clock: Callable[[], float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = self.loop.time
+        self.requests = RequestTable(self.clock)
+        self.ingress = BoundedAdmission(
+            "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
+        )
+
+    def resolve(self, model: str | None) -> Deployment:
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        if model is None:
+            if len(self.deployments) != 1:
+                names = ", ".join(sorted(self.deployments))
+                raise InvalidRequest(
+                    [Fault(("model",), f"the model is missing and there are several: {names}", "missing")]
+                )
+            model = self.default
+        elif model in ALIASES:
+            model = self.default
+        deployment = self.deployments.get(model)
+        if deployment is None:
+            known = ", ".join(sorted(self.deployments))
+            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+        return deployment
+
+    def refuse_when_draining(self) -> None:
+        """Raise `Unavailable` once a stop has been asked for."""
+        if self.draining:
+            raise Unavailable("the server is stopping and takes no new requests", retry_after=5)
+
+    def timeout_s(self, asked_ms: str | None) -> float:
+        """The budget of a request: what it asked for in x-framehost-timeout-ms, at most the server's own."""
+        if asked_ms is None:
+            return self.limits.request_timeout_s
+        try:
+            wanted = int(asked_ms)
+        except ValueError:
+            wanted = 0
+        if wanted <= 0:
+            raise UsageError("the header x-framehost-timeout-ms is a whole number of milliseconds above 0")
+        return min(wanted / 1000, self.limits.request_timeout_s)
+
+    def health(self, only: str | None = None) -> tuple[int, Mapping[str, Any]]:
+        """Status and body of /health, from cached state alone: it never asks a host (decision 23)."""
+        chosen: Iterable[Deployment] = self.deployments.values()
+        if only is not None:
+            if only not in self.deployments:
+                return 404, {"status": "unknown", "models": {}}
+            chosen = (self.deployments[only],)
+        models = {deployment.name: deployment.availability.value for deployment in chosen}
+        ready = sum(state == Availability.READY.value for state in models.values())
+        if self.draining:
+            status = "draining"
+        elif ready == len(models) and ready:
+            status = "ok"
+        elif ready:
+            status = "degraded"
+        else:
+            status = "unavailable"
+        return (200 if ready and not self.draining else 503), {"status": status, "models": models}
