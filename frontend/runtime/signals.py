@@ -1,0 +1,48 @@
+"""What the runtime announces about a request, and nobody else can.
+
+    Admitted   once per request: every refusing layer said yes, the first unit is queued
+    Granted    per unit: it holds the scheduler's permit
+    Started    per unit: its start callable returned, that is, its frame was sent
+
+For each unit the order is admitted <= granted < started. A request that is refused, or
+that dies in the queue, never gets further than the last one that is true. "Admitted" does
+not mean "you may stream" and neither implies the other: they are separate types so that
+no route can take one for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass
+
+from frontend.runtime._mint import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signal:
+    """Base of the three. Frozen, compared by identity; constructing one outside the runtime is Misuse."""
+
+    scheduler: str
+    """The name of the scheduler that speaks."""
+
+    unit: int
+    """The scheduler's own number for the unit, in order of arrival; never a client's id."""
+
+    key: InitVar[object] = None
+
+    def __post_init__(self, key: object) -> None:
+        require(key, type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Admitted(Signal):
+    """Every refusing layer said yes and the request's first unit is in the queue."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Granted(Signal):
+    """The unit holds the permit; its start callable is called next, in the same step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Started(Signal):
+    """The unit's start callable returned: its frame is on the way and cannot be called back."""
