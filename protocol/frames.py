@@ -3,7 +3,7 @@
     frame   content     bytes       meaning
     -----   ---------   ---------   -------------------------------------------------------------
       0     kind        1           what the body is (`messages.Kind`)
-      1     header      6 .. 64     msgpack array of exactly four:
+      1     header      6 .. 192    msgpack array of exactly four:
                                       [0] protocol version    integer 0..127
                                       [1] incarnation         text, 1..40 characters
                                       [2] call id             integer 0..2^63-1, 0 = no call
@@ -28,20 +28,19 @@ end here. No frame is trusted to be of the size another one says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgpack
 
 from protocol import limits
 from protocol.errors import LimitExceeded, Malformed, ProtocolError, StaleIncarnation, UnknownKind, VersionMismatch
+from protocol.fields import describe
 from protocol.messages import BY_KIND, Lane, Message
-from protocol.tensors import Buffer, Packer, Unpacker
+from protocol.tensors import NO_BUFFERS, Buffer, Packer, Unpacker
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A decoded message with its header."""
 
     incarnation: str
@@ -55,29 +54,34 @@ def encode(message: Message, *, incarnation: str, call: int = 0, budget_ms: int 
 
     Raises `ProtocolError` when a field or a size is outside the protocol; nothing is ever sent cut.
     The returned buffers may be views of the caller's read-only arrays: do not change those afterwards.
+    A budget outside its range is clamped to it: spent is 0, and more than a day is a day.
     """
-    message.check()
-    if not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
-        raise LimitExceeded(f"an incarnation has 1..{limits.MAX_INCARNATION_CHARS} characters")
-    if not 0 <= call <= limits.MAX_CALL_ID:
-        raise LimitExceeded(f"call id {call} is outside 0..{limits.MAX_CALL_ID}")
+    if type(call) is not int or not 0 <= call <= limits.MAX_CALL_ID:
+        raise LimitExceeded(f"the call id is an integer 0..2^63-1, not {describe(call)}")
+    if type(incarnation) is not str or not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
+        raise LimitExceeded(f"an incarnation is a text of 1..{limits.MAX_INCARNATION_CHARS} characters", call=call)
     if budget_ms is not None:
+        if type(budget_ms) is not int:
+            raise Malformed(f"the budget is nil or an integer, not {describe(budget_ms)}", call=call)
         budget_ms = min(max(budget_ms, 0), limits.MAX_BUDGET_MS)
-    packer = Packer()
-    body_map = message.to_body()
-    _check_tree(body_map)
+    collected = Packer()
     try:
-        body = msgpack.packb(body_map, default=packer.default)
-        header = msgpack.packb((limits.PROTOCOL_VERSION, incarnation, call, budget_ms))
-    except ProtocolError:
+        packer = msgpack.Packer(default=collected.default, buf_size=_FIRST_ALLOCATION)
+        header = packer.pack((limits.PROTOCOL_VERSION, incarnation, call, budget_ms))
+        body = packer.pack(message.to_body())
+    except ProtocolError as error:
+        error.call = call
         raise
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except OverflowError as error:
+        raise LimitExceeded(f"an integer is outside {limits.INT_MIN}..{limits.INT_MAX}", call=call) from error
+    except (ValueError, TypeError, RecursionError) as error:
         raise Malformed(f"the body cannot be packed: {error}", call=call) from error
     if len(body) > limits.MAX_BODY_BYTES:
         raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
-    frames: list[Buffer] = [message.KIND_BYTE, header, body, *packer.buffers]
-    if packer.buffers and sum(len(frame) for frame in frames) > limits.MAX_MESSAGE_BYTES:
-        raise LimitExceeded(f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes", call=call)
+    frames: list[Buffer] = [message.KIND_BYTE, header, body]
+    if collected.buffers:
+        frames += collected.buffers
+        _check_total(frames, call)
     return frames
 
 
@@ -87,14 +91,16 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
     `incarnation` is the one this socket belongs to; a message of another is `StaleIncarnation`. Every
     error carries the call id once the header could be read, so that a refusal can be addressed.
     """
-    if not 3 <= len(frames) <= 3 + limits.MAX_BUFFERS:
-        raise Malformed(f"a message has 3..{3 + limits.MAX_BUFFERS} frames, this one has {len(frames)}")
+    count = len(frames)
+    if not 3 <= count <= 3 + limits.MAX_BUFFERS:
+        raise Malformed(f"a message has 3..{3 + limits.MAX_BUFFERS} frames, this one has {count}")
+    for frame in frames:
+        if type(frame) is not bytes:
+            _check_flat(frame)
     kind, header, body, *buffers = frames
-    if len(kind) != 1:
-        raise Malformed(f"the kind is one byte, this one has {len(kind)}")
     version, sender, call, budget = _decode_header(header)
-    if version != limits.PROTOCOL_VERSION:
-        raise VersionMismatch(f"the peer speaks protocol {version}, we speak {limits.PROTOCOL_VERSION}", call=call)
+    if len(kind) != 1:
+        raise Malformed(f"the kind is one byte, this one has {len(kind)}", call=call)
     message_type = BY_KIND.get(kind[0])
     if message_type is None:
         raise UnknownKind(f"kind {kind[0]} does not exist in protocol {version}", call=call)
@@ -102,102 +108,100 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
         raise UnknownKind(f"{message_type.__name__} does not belong on the {lane.value} lane", call=call)
     if incarnation is not None and sender != incarnation:
         raise StaleIncarnation(f"a message of incarnation {sender!r} at {incarnation!r}", call=call)
-    if len(body) > limits.MAX_BODY_BYTES or sum(len(frame) for frame in buffers) > limits.MAX_MESSAGE_BYTES:
-        raise LimitExceeded("the message is above the size limits", call=call)
-    if any(len(frame) > limits.MAX_BUFFER_BYTES for frame in buffers):
-        raise LimitExceeded(f"a buffer has at most {limits.MAX_BUFFER_BYTES} bytes", call=call)
-    unpacker = Unpacker(buffers)
+    if len(body) > limits.MAX_BODY_BYTES:
+        raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
     try:
-        fields = _unpack(body, unpacker)
-        unpacker.finish()
-        if type(fields) is not dict:
-            raise Malformed("the body is not a map")
-        _check_tree(fields)
-        message = message_type.from_body(fields)
+        if buffers:
+            _check_total(frames, call)
+            unpacker = Unpacker(buffers)
+            message = message_type.from_body(_unpack_map(body, unpacker))
+            unpacker.finish()
+        else:
+            message = message_type.from_body(_unpack_map(body, NO_BUFFERS))
     except ProtocolError as error:
         error.call = call
         raise
     return Envelope(sender, call, budget, message)
 
 
+def _check_flat(frame: object) -> None:
+    """Refuse views whose length is not their number of bytes: every size check below relies on it."""
+    if isinstance(frame, bytearray):
+        return
+    if not isinstance(frame, memoryview) or frame.format != "B" or frame.ndim != 1 or not frame.contiguous:
+        raise Malformed(f"a frame is bytes or a flat view of bytes, not {describe(frame)}")
+
+
+def _check_total(frames: Sequence[Buffer], call: int) -> None:
+    sizes = list(map(len, frames))
+    if max(sizes[3:]) > limits.MAX_BUFFER_BYTES:
+        raise LimitExceeded(f"a buffer has at most {limits.MAX_BUFFER_BYTES} bytes", call=call)
+    if sum(sizes) > limits.MAX_MESSAGE_BYTES:
+        raise LimitExceeded(f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes", call=call)
+
+
 def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
-    # 4 bytes per character, and the three integers: longer ones are not ours and are not parsed.
-    if len(raw) > 4 * limits.MAX_INCARNATION_CHARS + 32:
-        raise Malformed(f"a header of {len(raw)} bytes")
-    header = _unpack(raw, Unpacker(()))
-    if type(header) is not list or len(header) != 4:
-        raise Malformed("the header is an array of four")
-    version, incarnation, call, budget = header
+    if len(raw) > limits.MAX_HEADER_BYTES:
+        raise Malformed(f"a header of {len(raw)} bytes: at most {limits.MAX_HEADER_BYTES}")
+    try:
+        header = msgpack.unpackb(raw)
+    except Exception as error:
+        raise Malformed(f"the header is not msgpack: {type(error).__name__}") from error
+    if type(header) is not list or len(header) < 3:
+        raise Malformed("a header is an array that begins with version, incarnation and call id")
+    # These three keep their places in every version, so that a peer of another one can be answered.
+    version, incarnation, call, *rest = header
     if type(version) is not int or not 0 <= version <= 127:
         raise Malformed("the version is an integer 0..127")
     if type(call) is not int or not 0 <= call <= limits.MAX_CALL_ID:
         raise Malformed("the call id is an integer 0..2^63-1")
+    if version != limits.PROTOCOL_VERSION:
+        raise VersionMismatch(f"the peer speaks protocol {version}, we speak {limits.PROTOCOL_VERSION}", call=call)
+    if len(rest) != 1:
+        raise Malformed(f"a header has four elements, this one {len(header)}", call=call)
     if type(incarnation) is not str or not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
         raise Malformed(f"the incarnation is a text of 1..{limits.MAX_INCARNATION_CHARS} characters", call=call)
+    (budget,) = rest
     if budget is not None and (type(budget) is not int or not 0 <= budget <= limits.MAX_BUDGET_MS):
         raise Malformed(f"the budget is nil or an integer 0..{limits.MAX_BUDGET_MS} ms", call=call)
     return version, incarnation, call, budget
 
 
-def _unpack(raw: Buffer, unpacker: Unpacker) -> object:
-    """One msgpack object that fills `raw` exactly. The only place where the library's errors are met."""
+def _unpack_map(raw: Buffer, unpacker: Unpacker) -> dict[Any, Any]:
+    """One msgpack map that fills `raw` exactly, its content not yet checked.
+
+    Text is UTF-8, maps have no key twice, and map keys are text or bytes (`check_tree` ends the latter).
+    """
+    # A length beyond the bytes at hand is a lie: the library then allocates nothing.
+    most = min(len(raw), limits.MAX_ITEMS)
     try:
-        return cast(
-            object,
-            msgpack.unpackb(
-                raw,
-                raw=False,
-                use_list=True,
-                strict_map_key=True,
-                ext_hook=unpacker.ext_hook,
-                object_pairs_hook=_unique_text_keys,
-                # Lengths beyond the bytes at hand are lies: the library then allocates nothing.
-                max_array_len=min(len(raw), limits.MAX_ITEMS),
-                max_map_len=min(len(raw), limits.MAX_ITEMS),
-                timestamp=0,
-            ),
+        body = msgpack.unpackb(
+            raw,
+            ext_hook=unpacker.ext_hook,
+            object_pairs_hook=_unique_keys,
+            max_array_len=most,
+            max_map_len=most,
         )
     except ProtocolError:
         raise
-    except RecursionError as error:
-        raise LimitExceeded("the body is nested too deep") from error
+    except (msgpack.StackError, RecursionError) as error:
+        raise LimitExceeded(f"a body has at most {limits.MAX_DEPTH} levels") from error
     except Exception as error:
         # msgpack raises ValueError, TypeError, OverflowError, UnicodeDecodeError and classes of its own.
+        if len(raw) > limits.MAX_ITEMS and ("max_array_len" in str(error) or "max_map_len" in str(error)):
+            raise LimitExceeded(f"a list or map has at most {limits.MAX_ITEMS} items") from error
         raise Malformed(f"not msgpack of this protocol: {type(error).__name__}: {error}"[:300]) from error
+    if type(body) is not dict:
+        raise Malformed("the body is not a map")
+    return body
 
 
-def _unique_text_keys(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise Malformed("a map has one key twice")
-    for key in result:
-        if type(key) is not str:
-            raise Malformed("map keys are text")
     return result
 
 
-def _check_tree(value: object, left: int = limits.MAX_DEPTH) -> None:
-    """Refuse bodies that are too deep or too wide, keys that are not text, and leaves we do not have.
-
-    The types of a list are collected in one C-speed pass, because outputs are long lists of numbers.
-    """
-    if left == 0:
-        raise LimitExceeded(f"a body has at most {limits.MAX_DEPTH} levels")
-    if type(value) is dict:
-        if any(type(key) is not str for key in value):
-            raise Malformed("map keys are text")
-        items: Collection[object] = value.values()
-    else:
-        items = cast("list[object]", value)
-    if len(items) > limits.MAX_ITEMS:
-        raise LimitExceeded(f"a list or map has at most {limits.MAX_ITEMS} items")
-    kinds = set(map(type, items))
-    if msgpack.Timestamp in kinds:
-        raise Malformed("a timestamp is not part of this protocol")
-    if not kinds.isdisjoint(_CONTAINERS):
-        for item in items:
-            if type(item) in _CONTAINERS:
-                _check_tree(item, left - 1)
-
-
-_CONTAINERS = frozenset((dict, list, tuple))
+_FIRST_ALLOCATION = 1024
+"""Bytes. Most bodies are smaller; a larger one grows the packer's buffer, which ends with the message."""

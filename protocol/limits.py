@@ -42,7 +42,14 @@ MAX_ITEMS: Final = 1_000_000
 """Elements of one list or map: 400 questions of 255 options are 102,000 probabilities."""
 
 MAX_ARRAY_DIMENSIONS: Final = 8
+"""Dimensions of one array. Ours have one to three."""
+
 MAX_INCARNATION_CHARS: Final = 40
+"""Incarnations and epochs. Ours are a count and 8 random characters; they name a directory, so they are short."""
+
+MAX_HEADER_BYTES: Final = 4 * MAX_INCARNATION_CHARS + 32
+"""An incarnation of 4-byte characters, three integers in their widest form and the bytes that say so take 183."""
+
 MAX_NAME_CHARS: Final = 200
 """Model, family, unit and role names. They are shown in logs and URLs, never used as paths."""
 
@@ -50,12 +57,16 @@ MAX_TEXT_CHARS: Final = 64 * 1024
 """One human-readable text on the wire (error text, last words, progress note)."""
 
 MAX_CALL_ID: Final = 2**63 - 1
+"""Call ids count up from 1 within an epoch; a signed 64-bit integer of any language holds them."""
+
 MAX_BUDGET_MS: Final = 24 * 60 * 60 * 1000
 """Remaining time travels as a budget, because two processes do not share a clock; a day is "no limit"."""
 
 INT_MIN: Final = -(2**63)
+"""The smallest integer msgpack can carry."""
+
 INT_MAX: Final = 2**64 - 1
-"""What msgpack can carry."""
+"""The largest integer msgpack can carry."""
 
 MAX_IPC_PATH_BYTES: Final = 107
 """sun_path minus its terminator. Longer paths fail at bind with ENAMETOOLONG, so they are refused early."""

@@ -25,6 +25,20 @@ from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 from protocol import limits
 from protocol.errors import FAILURES, Malformed
+from protocol.fields import (
+    Check,
+    boolean,
+    describe,
+    fraction,
+    integer,
+    number,
+    one_of,
+    optional,
+    path,
+    text,
+    tree,
+    trees,
+)
 
 
 class Lane(enum.Enum):
@@ -57,46 +71,10 @@ class Kind(enum.IntEnum):
     SERVING = 36
 
 
-Check = Callable[[object], bool]
-
-
-def _text(limit: int, *, empty: bool = True) -> Check:
-    low = 0 if empty else 1
-    return lambda value: type(value) is str and low <= len(value) <= limit
-
-
-def _integer(low: int, high: int) -> Check:
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _optional(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _boolean(value: object) -> bool:
-    return type(value) is bool
-
-
-def _number(value: object) -> bool:
-    # NaN fails both comparisons: no duration or fraction of ours is one.
-    return type(value) in (int, float) and -1e18 < value < 1e18  # type: ignore[operator]
-
-
-def _map(value: object) -> bool:
-    return type(value) is dict
-
-
-def _list(value: object) -> bool:
-    return type(value) is list
-
-
-def _anything(value: object) -> bool:
-    return True
-
-
-_NAME = _text(limits.MAX_NAME_CHARS, empty=False)
-_TEXT = _text(limits.MAX_TEXT_CHARS)
-_COUNT = _integer(0, limits.MAX_CALL_ID)
+_NAME = text(limits.MAX_NAME_CHARS, empty=False)
+_TEXT = text(limits.MAX_TEXT_CHARS)
+_COUNT = integer(0, limits.MAX_CALL_ID)
+_INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,28 +83,32 @@ class Message:
 
     KIND: ClassVar[Kind]
     KIND_BYTE: ClassVar[bytes]
-    LANES: ClassVar[frozenset[Lane]]
+    LANES: ClassVar[tuple[Lane, ...]]
     CHECKS: ClassVar[Mapping[str, Check]]
 
-    def check(self) -> None:
-        """Raise `Malformed` if a field does not hold what it is declared to hold."""
-        for name, check in self.CHECKS.items():
-            if not check(getattr(self, name)):
-                raise Malformed(f"{type(self).__name__}.{name} is not valid: {getattr(self, name)!r}"[:300])
-
     def to_body(self) -> dict[str, Any]:
-        """The body map, before packing. Shallow: the values are the message's own."""
-        return {name: getattr(self, name) for name in self.CHECKS}
+        """The body map, before packing; raises if a field does not hold what it is declared to hold.
+
+        Shallow: the values are the message's own.
+        """
+        body = {}
+        for name, check in self.CHECKS.items():
+            value = body[name] = getattr(self, name)
+            if not check(value):
+                raise Malformed(f"{type(self).__name__}.{name} is not valid: {describe(value)}")
+        return body
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Self:
-        """The message of a decoded body map; `Malformed` when its fields are not exactly the declared ones."""
+        """The message of a decoded body map; raises when its fields are not exactly the declared ones."""
         if body.keys() != cls.CHECKS.keys():
-            missing, unknown = sorted(cls.CHECKS.keys() - body.keys()), sorted(body.keys() - cls.CHECKS.keys())
-            raise Malformed(f"{cls.__name__}: missing fields {missing}, unknown fields {unknown}"[:300])
-        message = cls(**body)
-        message.check()
-        return message
+            # The peer's own names are not repeated: they can be of any type and of any length.
+            missing, unknown = cls.CHECKS.keys() - body.keys(), len(body.keys() - cls.CHECKS.keys())
+            raise Malformed(f"{cls.__name__}: missing fields {sorted(missing)}, and {unknown} unknown")
+        for name, check in cls.CHECKS.items():
+            if not check(body[name]):
+                raise Malformed(f"{cls.__name__}.{name} is not valid: {describe(body[name])}")
+        return cls(**body)
 
 
 M = TypeVar("M", bound=Message)
@@ -140,7 +122,7 @@ def _message(kind: Kind, *lanes: Lane, checks: Mapping[str, Check]) -> Callable[
             raise TypeError(f"{cls.__name__}: fields and checks differ")
         made.KIND = kind
         made.KIND_BYTE = bytes((kind,))
-        made.LANES = frozenset(lanes)
+        made.LANES = lanes
         made.CHECKS = dict(checks)
         return made
 
@@ -151,7 +133,7 @@ def _message(kind: Kind, *lanes: Lane, checks: Mapping[str, Check]) -> Callable[
     Kind.HELLO,
     Lane.CONTROL,
     Lane.MANAGEMENT,
-    checks={"role": _NAME, "epoch": _text(limits.MAX_INCARNATION_CHARS, empty=False), "pid": _COUNT},
+    checks={"role": _NAME, "epoch": _INCARNATION, "pid": _COUNT},
 )
 class Hello(Message):
     """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch."""
@@ -170,7 +152,7 @@ class Hello(Message):
         "pid": _COUNT,
         "state": _NAME,
         "busy_call": _COUNT,
-        "busy_epoch": _text(limits.MAX_INCARNATION_CHARS),
+        "busy_epoch": text(limits.MAX_INCARNATION_CHARS),
     },
 )
 class Welcome(Message):
@@ -183,7 +165,7 @@ class Welcome(Message):
     busy_epoch: str = ""
 
 
-@_message(Kind.PROGRESS, Lane.CONTROL, checks={"stage": _NAME, "fraction": _optional(_number), "note": _TEXT})
+@_message(Kind.PROGRESS, Lane.CONTROL, checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT})
 class Progress(Message):
     """A loading host is alive and where it is. `fraction` is 0..1, or None when the end is not known."""
 
@@ -192,7 +174,7 @@ class Progress(Message):
     note: str = ""
 
 
-@_message(Kind.READY, Lane.CONTROL, checks={"address": _TEXT, "facts": _map})
+@_message(Kind.READY, Lane.CONTROL, checks={"address": _TEXT, "facts": tree})
 class Ready(Message):
     """Loaded and warmed up with a real decision; the data socket at `address` is bound.
 
@@ -203,14 +185,14 @@ class Ready(Message):
     facts: dict[str, Any]
 
 
-@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": _map})
+@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree})
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields."""
 
     payload: dict[str, Any]
 
 
-@_message(Kind.RESULT, Lane.DATA, checks={"outputs": _map, "elapsed_us": _COUNT})
+@_message(Kind.RESULT, Lane.DATA, checks={"outputs": tree, "elapsed_us": _COUNT})
 class Result(Message):
     """The unit's outputs, raw. `elapsed_us` is the time inside the executor."""
 
@@ -223,13 +205,13 @@ class Result(Message):
     Lane.DATA,
     Lane.CONTROL,
     checks={
-        "code": lambda value: type(value) is str and value in FAILURES,
-        "status": _integer(400, 599),
+        "code": one_of(FAILURES),
+        "status": integer(400, 599),
         "error_type": _NAME,
-        "where": _list,
+        "where": path,
         "message": _TEXT,
-        "dispatched": _boolean,
-        "fatal": _boolean,
+        "dispatched": boolean,
+        "fatal": boolean,
     },
 )
 class Failure(Message):
@@ -248,7 +230,7 @@ class Failure(Message):
     fatal: bool = False
 
 
-@_message(Kind.CANCEL, Lane.CONTROL, checks={"epoch": _text(limits.MAX_INCARNATION_CHARS, empty=False)})
+@_message(Kind.CANCEL, Lane.CONTROL, checks={"epoch": _INCARNATION})
 class Cancel(Message):
     """Nobody waits for call `header.call` of this front any more. Idempotent; unknown calls are fine."""
 
@@ -258,7 +240,7 @@ class Cancel(Message):
 @_message(
     Kind.CANCELLED,
     Lane.CONTROL,
-    checks={"outcome": lambda value: value in ("running", "not_running")},
+    checks={"outcome": one_of(("running", "not_running"))},
 )
 class CancelAnswer(Message):
     """What the cancel found: `running` (it ends when the executor lets go) or `not_running` (ended, or never seen)."""
@@ -266,14 +248,14 @@ class CancelAnswer(Message):
     outcome: str
 
 
-@_message(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT, checks={"report": _optional(_map)})
+@_message(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT, checks={"report": optional(tree)})
 class Status(Message):
     """A question when `report` is None; otherwise the answer, or a report on the sender's own account."""
 
     report: dict[str, Any] | None = None
 
 
-@_message(Kind.DRAIN, Lane.CONTROL, Lane.MANAGEMENT, checks={"budget_s": _number})
+@_message(Kind.DRAIN, Lane.CONTROL, Lane.MANAGEMENT, checks={"budget_s": number})
 class Drain(Message):
     """Take nothing new, finish what runs, report BYE, exit. The sender kills after the budget."""
 
@@ -292,11 +274,11 @@ class Bye(Message):
     Lane.MANAGEMENT,
     checks={
         "deployment": _NAME,
-        "incarnation": _text(limits.MAX_INCARNATION_CHARS, empty=False),
+        "incarnation": _INCARNATION,
         "control": _TEXT,
         "data": _TEXT,
         "pid": _COUNT,
-        "facts": _map,
+        "facts": tree,
     },
 )
 class HostUp(Message):
@@ -315,12 +297,12 @@ class HostUp(Message):
     Lane.MANAGEMENT,
     checks={
         "deployment": _NAME,
-        "incarnation": _text(limits.MAX_INCARNATION_CHARS, empty=False),
-        "exit": _optional(_integer(-(2**31), 2**31)),
+        "incarnation": _INCARNATION,
+        "exit": optional(integer(-(2**31), 2**31 - 1)),
         "signal": _TEXT,
         "last_words": _TEXT,
-        "will_restart": _boolean,
-        "retry_after_s": _number,
+        "will_restart": boolean,
+        "retry_after_s": number,
     },
 )
 class HostDown(Message):
@@ -338,7 +320,7 @@ class HostDown(Message):
 @_message(
     Kind.DEPLOYMENT,
     Lane.MANAGEMENT,
-    checks={"models": _list, "default": _NAME, "server": _map, "open": _boolean},
+    checks={"models": trees, "default": _NAME, "server": tree, "open": boolean},
 )
 class Deployment(Message):
     """The whole table: what each name means. `open`: the listening socket may be listened on from now."""

@@ -20,6 +20,7 @@ import msgpack
 
 from protocol import limits
 from protocol.errors import LimitExceeded, Malformed
+from protocol.fields import describe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,13 +61,20 @@ class Packer:
     def default(self, value: object) -> object:
         """The hook msgpack calls for what it cannot pack itself."""
         if type(value) is Blob:
-            data = value.data
-            if len(data) < limits.OUT_OF_BAND_BYTES:
-                return bytes(data)
-            return msgpack.ExtType(EXT_BLOB, msgpack.packb([self._append(data)]))
+            return self._blob(value.data)
         if type(value).__module__ == "numpy":
             return self._array(value)
         raise Malformed(f"a message cannot carry a {type(value).__name__}")
+
+    def _blob(self, data: object) -> object:
+        if type(data) is not bytes:
+            view = memoryview(data)  # type: ignore[arg-type] # not a buffer: TypeError, which the caller maps
+            # The frame must not change while the socket still sends it, so writable bytes are copied once.
+            flat = view.readonly and view.c_contiguous and view.nbytes
+            data = view.cast("B") if flat else view.tobytes()
+        if len(data) < limits.OUT_OF_BAND_BYTES:
+            return bytes(data)
+        return msgpack.ExtType(EXT_BLOB, msgpack.packb([self._append(data)]))
 
     def _array(self, value: Any) -> msgpack.ExtType:
         import numpy as np
@@ -76,14 +84,14 @@ class Packer:
         dtype = value.dtype.newbyteorder("<") if value.dtype.byteorder in "=<>" else value.dtype
         if dtype.str not in DTYPES:
             raise Malformed(f"dtype {value.dtype} does not travel")
-        if value.ndim > limits.MAX_ARRAY_DIMENSIONS:
-            raise LimitExceeded(f"an array of {value.ndim} dimensions: at most {limits.MAX_ARRAY_DIMENSIONS}")
         shape = list(value.shape)
-        array: Any = np.ascontiguousarray(value, dtype=dtype).reshape(shape)
-        if array.nbytes < limits.OUT_OF_BAND_BYTES:
-            return msgpack.ExtType(EXT_INLINE_ARRAY, msgpack.packb([dtype.str, shape, array.tobytes()]))
-        # The frame must not change while the socket still sends it, so a writable array is copied once.
-        data = array.tobytes() if array.flags.writeable else memoryview(array).cast("B")
+        _check_shape(shape)
+        if value.nbytes < limits.OUT_OF_BAND_BYTES:
+            raw = value.astype(dtype, copy=False).tobytes()
+            return msgpack.ExtType(EXT_INLINE_ARRAY, msgpack.packb([dtype.str, shape, raw]))
+        # Copied for the same reason as a blob, and where its bytes are not the ones that travel.
+        as_it_is = value.dtype == dtype and value.flags.c_contiguous and not value.flags.writeable
+        data: Buffer = value.data.cast("B") if as_it_is else value.astype(dtype, copy=False).tobytes()
         return msgpack.ExtType(EXT_ARRAY, msgpack.packb([self._append(data), dtype.str, shape]))
 
     def _append(self, data: Buffer) -> int:
@@ -121,7 +129,7 @@ class Unpacker:
 
     def _take(self, index: object) -> Buffer:
         if type(index) is not int or not 0 <= index < len(self._buffers):
-            raise Malformed(f"buffer {index!r} is referenced, the message has {len(self._buffers)}")
+            raise Malformed(f"buffer {describe(index)} is referenced, the message has {len(self._buffers)}")
         if self._used[index]:
             raise Malformed(f"buffer {index} is referenced twice")
         self._used[index] = 1
@@ -131,6 +139,10 @@ class Unpacker:
         """Raise if a buffer came that nothing refers to."""
         if not all(self._used):
             raise Malformed("the message carries a buffer that nothing refers to")
+
+
+NO_BUFFERS: Final = Unpacker(())
+"""For the many messages without buffers. It has nothing to mark as used, so all of them can share it."""
 
 
 def _fields(data: bytes, count: int) -> list[Any]:
@@ -146,15 +158,23 @@ def _no_ext(code: int, data: bytes) -> object:
 
 def _view(raw: Buffer, dtype: object, shape: object) -> np.ndarray[Any, Any]:
     if type(dtype) is not str or dtype not in DTYPES:
-        raise Malformed(f"dtype {dtype!r} is not part of this protocol")
-    if type(shape) is not list or len(shape) > limits.MAX_ARRAY_DIMENSIONS:
-        raise Malformed(f"an array shape has at most {limits.MAX_ARRAY_DIMENSIONS} dimensions")
-    if not all(type(side) is int and 0 <= side <= limits.MAX_BUFFER_BYTES for side in shape):
-        raise Malformed("an array side is not a size")
+        raise Malformed(f"a dtype is one of {', '.join(DTYPES)}")
+    if type(shape) is not list or not all(type(side) is int and side >= 0 for side in shape):
+        raise Malformed("an array shape is a list of sizes")
+    _check_shape(shape)
     if math.prod(shape) * DTYPES[dtype] != len(raw):
         raise Malformed(f"an array of shape {shape} and dtype {dtype} does not have {len(raw)} bytes")
     import numpy as np
 
     array: np.ndarray[Any, Any] = np.frombuffer(raw, dtype=dtype).reshape(shape)
+    if dtype == "|b1" and array.view("|u1").max(initial=0) > 1:
+        raise Malformed("a boolean is the byte 0 or 1")
     array.flags.writeable = False
     return array
+
+
+def _check_shape(shape: list[int]) -> None:
+    if len(shape) > limits.MAX_ARRAY_DIMENSIONS:
+        raise LimitExceeded(f"an array of {len(shape)} dimensions: at most {limits.MAX_ARRAY_DIMENSIONS}")
+    if any(side > limits.MAX_BUFFER_BYTES for side in shape):
+        raise LimitExceeded(f"an array side is at most {limits.MAX_BUFFER_BYTES}, empty arrays included")
