@@ -1,0 +1,685 @@
+"""The supervisor: starts the front and the hosts, watches them by their process handles, restarts, stops.
+
+It is the only one that spawns, signals and mints incarnations, and it survives the death of any of them.
+Whoever dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
+in the children end them.
+
+    HostSlot       one configured model: start ─▶ HELLO ─▶ WELCOME ─▶ PROGRESS ... READY ─▶ (death ─▶ start ...)
+    FrontSlot      the frontend: start ─▶ HELLO ─▶ DEPLOYMENT, HOST_UP ... ─▶ SERVING ─▶ (death ─▶ start ...)
+    Supervisor     owns both, the runtime directory, the port's socket and the management lane
+
+The port is opened by the front when every configured model has finished its warm-up, and stays open then.
+This module also holds the `framehost` command's argument parsing; the other commands are in frontend/cli.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch.console import Console
+from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind
+from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
+from executor_host.launch.policy import RestartPolicy
+from frontend import sockets
+from frontend.cli import config
+from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from protocol import addresses
+from protocol.errors import LimitExceeded, ProtocolError
+from protocol.exits import HostExit, ServeExit
+from protocol.frames import decode, encode
+from protocol.limits import MAX_TEXT_CHARS
+from protocol.messages import (
+    Deployment,
+    Drain,
+    Failure,
+    Hello,
+    HostDown,
+    HostUp,
+    Lane,
+    Message,
+    Progress,
+    Ready,
+    Serving,
+    Status,
+    Welcome,
+)
+from protocol.states import HOST, HostEvent, HostState, Machine
+
+FRONT_STATUS_TIMEOUT_S = 1.0
+"""How long `framehost status` waits for the front's part; the rest is answered anyway."""
+
+LAST_WORDS_CHARS = 4_000
+"""How much of a dead process's output is attached to its death report; the log has all of it."""
+
+STOP_MARGIN_S = 2.0
+"""After the drain budget, what a process gets to end by itself before it is killed."""
+
+
+class StartFailed(Exception):
+    """A model or the front will not come up; carries the exit status of the command."""
+
+    def __init__(self, status: ServeExit, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HostSlot:
+    """One model's place: at most one incarnation at a time, and what is known of the ones before."""
+
+    def __init__(self, owner: Supervisor, model: ModelConfig) -> None:
+        self.model = model
+        self.machine = Machine(HOST, HostState.STARTING)
+        self.incarnation = ""
+        self.up: HostUp | None = None
+        self.ready = asyncio.Event()
+        self.failed: str | None = None
+        """Why no further incarnation will be started, once that is so."""
+        self.last_death = ""
+        self.load_s = 0.0
+        """How long the last incarnation took from its start to READY."""
+        self.progress: Progress | None = None
+        self.policy = RestartPolicy()
+        self._owner = owner
+        self._handle: ProcessHandle | None = None
+        self._control: sockets.LoopSocket | None = None
+        self._started = 0.0
+        self._ready_at: float | None = None
+
+    async def keep(self) -> None:
+        """Start incarnations until the stop, or until the policy gives up."""
+        owner = self._owner
+        while not owner.is_stopping():
+            try:
+                ended = await self._live()
+            except OSError as error:
+                owner.console.say(self.model.name, f"cannot start a host: {error}")
+                ended = ProcessExit(HostExit.LOAD_FAILED, None)
+            delay = self._bury(ended)
+            if delay is None:
+                return
+            await owner.pause(delay)
+
+    async def _live(self) -> ProcessExit:
+        """One incarnation from its start to its end."""
+        owner = self._owner
+        self.incarnation = owner.mint()
+        self.machine = Machine(HOST, HostState.STARTING)
+        self.progress = None
+        self._started, self._ready_at = time.monotonic(), None
+        spec = HostSpec(
+            deployment=self.model.name,
+            incarnation=self.incarnation,
+            family=self.model.family,
+            path=self.model.path,
+            options=self.model.options,
+            directory=str(owner.directory.incarnation(self.incarnation)),
+        )
+        self._handle = await owner.launcher.start(spec)
+        self._control = sockets.dial(
+            owner.loop, owner.zmq, spec.control, self._heard, identity=f"supervisor-{owner.epoch}"
+        )
+        self._tell(Hello(role="supervisor", epoch=owner.epoch, pid=os.getpid()))
+        try:
+            return await self._handle.wait()
+        finally:
+            self._control.close()
+            self._control = None
+            self.ready.clear()
+            owner.console.settled(self._source)
+
+    def _bury(self, ended: ProcessExit) -> float | None:
+        """Record a death, tell the front, and return the delay until the next start, None for no next."""
+        owner = self._owner
+        clean = ended.status == HostExit.CLEAN
+        if not self.machine.state.settled:
+            self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
+        words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
+        ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
+        delay = None
+        if not owner.is_stopping():
+            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
+            self.last_death = f"{ended.describe()}\n{words}".strip()
+            owner.console.say(self._source, f"ended: {ended.describe()}; {self._next_step(delay)}")
+        if delay is None and not owner.is_stopping():
+            self.failed = ended.describe()
+            if words:
+                self.failed += f": {words.splitlines()[-1]}"
+        self.up = None
+        owner.tell_front(
+            HostDown(
+                deployment=self.model.name,
+                incarnation=self.incarnation,
+                exit=ended.status,
+                signal=ended.signal_name,
+                last_words=self.last_death[:MAX_TEXT_CHARS],
+                will_restart=delay is not None,
+                retry_after_s=float(self.load_s + (delay or 0.0)),
+            )
+        )
+        owner.settled(self, ended)
+        return delay
+
+    def _next_step(self, delay: float | None) -> str:
+        if delay is None:
+            return "it will not be started again"
+        return f"starting again {f'in {delay:g} s' if delay else 'now'}"
+
+    def _heard(self, frames: list[bytes]) -> None:
+        try:
+            message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
+        except ProtocolError as error:
+            self._owner.console.say(self._source, f"sent something that is no message: {error}")
+            return
+        if isinstance(message, Welcome):
+            if self.machine.allows(HostEvent.WELCOME):
+                self.machine.advance(HostEvent.WELCOME)
+        elif isinstance(message, Progress):
+            self.progress = message
+            if message.stage == "warming" and self.machine.allows(HostEvent.LOADED):
+                self.machine.advance(HostEvent.LOADED)
+            self._owner.console.progress(self._source, message.stage, message.fraction, message.note)
+        elif isinstance(message, Ready):
+            self._is_ready(message)
+        elif isinstance(message, Failure):
+            self._owner.console.say(self._source, message.message)
+
+    def _is_ready(self, message: Ready) -> None:
+        if not self.machine.allows(HostEvent.READY):
+            return  # told again after a second HELLO, or a stop came first
+        self.machine.advance(HostEvent.READY)
+        self._ready_at = time.monotonic()
+        self.load_s = self._ready_at - self._started
+        assert self._handle is not None
+        self.up = HostUp(
+            deployment=self.model.name,
+            incarnation=self.incarnation,
+            control=addresses.control(Path(message.address.removeprefix("ipc://")).parent),
+            data=message.address,
+            pid=self._handle.pid,
+            facts=message.facts,
+        )
+        self._owner.console.settled(self._source)
+        self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
+        self._owner.tell_front(self.up)
+        self.ready.set()
+        self._owner.progressed.set()
+
+    def stop(self, budget_s: float) -> None:
+        """Ask the host to finish and go. One that is not ready has nothing to finish and is ended at once."""
+        if self._handle is None or self.machine.state.settled:
+            return
+        was_ready = self.machine.state is HostState.READY
+        if self.machine.allows(HostEvent.DRAIN):
+            self.machine.advance(HostEvent.DRAIN)
+        if was_ready:
+            self._tell(Drain(budget_s=budget_s))
+        else:
+            self._handle.kill()
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._handle is not None:
+            self._handle.kill()
+
+    def _tell(self, message: Message) -> None:
+        if self._control is not None:
+            try:
+                self._control.send(encode(message, incarnation=self.incarnation))
+            except zmq.ZMQError as error:
+                self._owner.console.say(self._source, f"cannot be told {type(message).__name__}: {error}")
+
+    @property
+    def _source(self) -> str:
+        return f"{self.model.name} {self.incarnation}"
+
+    def report(self) -> dict[str, Any]:
+        """This slot's part of `framehost status`."""
+        handle = self._handle if not self.machine.state.settled else None
+        return {
+            "model": self.model.name,
+            "family": self.model.family,
+            "state": "failed" if self.failed else self.machine.state.value,
+            "incarnation": self.incarnation,
+            "pid": 0 if handle is None else handle.pid,
+            "rss_bytes": 0 if handle is None else resident_bytes(handle.pid),
+            "restarts": self.policy.restarts,
+            "load_s": round(self.load_s, 3),
+            "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
+            "last_death": self.last_death,
+            "failed": self.failed or "",
+        }
+
+
+class FrontSlot:
+    """The frontend's place. A new front gets the same socket and finds the hosts as they are."""
+
+    def __init__(self, owner: Supervisor) -> None:
+        self.epoch = ""
+        self.connected = False
+        self.policy = RestartPolicy()
+        self.last_death = ""
+        self.serving = asyncio.Event()
+        self._owner = owner
+        self._handle: LocalProcess | None = None
+        self._serving_at: float | None = None
+
+    async def keep(self) -> None:
+        """Start fronts until the stop; give up by failing the whole server."""
+        owner = self._owner
+        while not owner.is_stopping():
+            self.epoch = owner.mint()
+            self._serving_at = None
+            self._handle = await start_process(
+                "frontend.main",
+                [
+                    "--management", owner.management_address, "--epoch", self.epoch,
+                    "--listen", str(owner.listener.fileno()),
+                    "--limits", json.dumps(owner.server_limits),
+                ],
+                say=lambda line: owner.console.say("front", line),
+                descriptors=[owner.listener.fileno()],
+            )  # fmt: skip
+            ended = await self._handle.wait()
+            self.connected = False
+            self.serving.clear()
+            owner.front_ended = ended
+            if owner.is_stopping():
+                return
+            ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
+            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
+            self.last_death = f"{ended.describe()}\n{self._handle.last_words()[-LAST_WORDS_CHARS:]}".strip()
+            if delay is None:
+                owner.fail(
+                    ServeExit.FRONT_FAILED, f"the frontend ended: {ended.describe()}; it will not be started again"
+                )
+                return
+            owner.console.say(
+                "front", f"ended: {ended.describe()}; starting again {f'in {delay:g} s' if delay else 'now'}"
+            )
+            await owner.pause(delay)
+
+    def is_serving(self, address: str) -> None:
+        """The front listens."""
+        self._serving_at = time.monotonic()
+        self.serving.set()
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._handle is not None:
+            self._handle.kill()
+
+    def report(self) -> dict[str, Any]:
+        """The supervisor's knowledge of the front."""
+        pid = 0 if self._handle is None else self._handle.pid
+        return {
+            "pid": pid,
+            "rss_bytes": resident_bytes(pid),
+            "serving": self.serving.is_set(),
+            "restarts": self.policy.restarts,
+            "last_death": self.last_death,
+        }
+
+
+class Supervisor:
+    """One running server. `run` is its whole life."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        directory: RuntimeDirectory,
+        listener: socket.socket,
+        console: Console,
+        launcher: HostLauncher | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.directory = directory
+        self.listener = listener
+        self.console = console
+        self.launcher = launcher or LocalLauncher(console.say)
+        self.loop = asyncio.get_running_loop()
+        self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.epoch = secrets.token_hex(4)
+        self.progressed = asyncio.Event()
+        self.front_ended: ProcessExit | None = None
+        self.management_address = addresses.management(directory.launch)
+        self.server_limits = {
+            "max_body_bytes": configuration.max_body_bytes,
+            "request_timeout_s": configuration.request_timeout_s,
+        }
+        host, port = listener.getsockname()[:2]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._started = time.monotonic()
+        self._counter = 0
+        self._open = False
+        self._stop = asyncio.Event()
+        self._failure: StartFailed | None = None
+        self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
+        self._questions = 0
+        self._hosts = {model.name: HostSlot(self, model) for model in configuration.models}
+        self._front = FrontSlot(self)
+        self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
+
+    # Life
+
+    async def run(self) -> ServeExit:
+        """Serve until a signal or a failure; returns the exit status of the command."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self._signalled)
+        self.directory.publish(management=self.management_address, url=self.url)
+        hosts = [self.loop.create_task(slot.keep()) for slot in self._hosts.values()]
+        front = self.loop.create_task(self._front.keep())
+        for task in (*hosts, front):
+            task.add_done_callback(self._crashed)
+        opening = self.loop.create_task(self._open_when_warm())
+        await self._stop.wait()
+        opening.cancel()
+        drained = await self._drain(hosts, front)
+        self._management.close()
+        self.zmq.destroy(linger=None)
+        if self._failure is not None:
+            return self._failure.status
+        return ServeExit.CLEAN if drained else ServeExit.NOT_DRAINED
+
+    async def _open_when_warm(self) -> None:
+        while not all(slot.ready.is_set() for slot in self._hosts.values()):
+            await self.progressed.wait()
+            self.progressed.clear()
+        self._open = True
+        self.tell_front(self._table())
+        await self._front.serving.wait()
+        names = ", ".join(f"{slot.model.name} ({slot.model.family})" for slot in self._hosts.values())
+        self.console.say(
+            "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
+        )
+
+    async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
+        """Stop in order, front first, within one budget; whether everything ended by itself in time."""
+        budget = self.configuration.drain_s if self._failure is None else 0.0
+        deadline = self.loop.time() + budget
+        if self._front.connected:
+            self.tell_front(Drain(budget_s=budget))
+        else:
+            self._front.kill()
+        await self._until(deadline + STOP_MARGIN_S, [front])
+        in_time = self.front_ended is None or self.front_ended.status == HostExit.CLEAN
+        if not front.done():
+            in_time = False
+            self.console.say("front", "still running after the drain budget; killed")
+            self._front.kill()
+        # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
+        left = max(0.0, deadline - self.loop.time())
+        for slot in self._hosts.values():
+            slot.stop(left)
+        await self._until(max(deadline, self.loop.time()) + STOP_MARGIN_S, hosts)
+        for slot in self._hosts.values():
+            slot.kill()
+        await asyncio.wait([front, *hosts])
+        return in_time
+
+    async def _until(self, deadline: float, tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
+
+    def _signalled(self) -> None:
+        if self.is_stopping():
+            # The second signal: nobody wants to wait. The guards take down whatever is left.
+            self._front.kill()
+            for slot in self._hosts.values():
+                slot.kill()
+            self.directory.close()
+            os._exit(ServeExit.INTERRUPTED)
+        self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
+        self._stop.set()
+
+    def is_stopping(self) -> bool:
+        """Whether the end has begun: nothing is started any more."""
+        return self._stop.is_set()
+
+    def fail(self, status: ServeExit, message: str) -> None:
+        """Stop the server because it cannot go on."""
+        if self._failure is None:
+            self._failure = StartFailed(status, message)
+            self.console.say("framehost", message)
+        self._stop.set()
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        """A bug in a slot must end the server loudly, never leave it half alive."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.call_exception_handler({"message": "a slot failed", "exception": error, "task": task})
+            self.fail(ServeExit.FAILED, f"internal error: {error!r}")
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for `seconds` or for the stop, whichever comes first."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+
+    def settled(self, slot: HostSlot, ended: ProcessExit) -> None:
+        """A host ended. Decide whether the server can go on without it."""
+        if slot.failed is None or self.is_stopping():
+            return
+        if not self._open:
+            status = ServeExit.CONFIGURATION if ended.status == HostExit.CONFIGURATION else ServeExit.MODEL_FAILED
+            self.fail(status, f"model {slot.model.name!r} could not be started: {slot.failed}")
+        elif all(other.failed is not None for other in self._hosts.values()):
+            self.fail(ServeExit.MODEL_FAILED, f"no model is left: {slot.model.name!r}: {slot.failed}")
+
+    def mint(self) -> str:
+        """A new incarnation: readable, and never used before, also not by an earlier supervisor."""
+        self._counter += 1
+        return f"{self._counter}-{secrets.token_hex(4)}"
+
+    # The management lane
+
+    def tell_front(self, message: Message) -> None:
+        """Send to the current front; one that is not there yet is told everything when it says HELLO."""
+        if self._front.connected:
+            self._send(self._front.epoch.encode(), self._front.epoch, message)
+
+    def _send(self, peer: bytes, incarnation: str, message: Message, call: int = 0) -> None:
+        try:
+            self._management.send([peer, *encode(message, incarnation=incarnation, call=call)])
+        except zmq.ZMQError as error:
+            self.console.say("framehost", f"{incarnation} cannot be told {type(message).__name__}: {error}")
+
+    def _heard(self, frames: list[bytes]) -> None:
+        peer, *rest = frames
+        try:
+            envelope = decode(rest, lane=Lane.MANAGEMENT)
+        except ProtocolError as error:
+            self.console.say("framehost", f"management: {error}")
+            return
+        message = envelope.message
+        from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
+        if isinstance(message, Hello) and from_front:
+            self._welcome_front()
+        elif isinstance(message, Serving) and from_front:
+            self._front.is_serving(message.address)
+        elif isinstance(message, Status):
+            if message.report is None:
+                self._ask_front(peer, envelope.incarnation, envelope.call)
+            elif from_front:
+                self._answer(envelope.call, message.report)
+
+    def _welcome_front(self) -> None:
+        self._front.connected = True
+        self.tell_front(
+            Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
+        )
+        self.tell_front(self._table())
+        for slot in self._hosts.values():
+            if slot.up is not None:
+                self.tell_front(slot.up)
+            elif self._open:
+                self.tell_front(
+                    HostDown(
+                        deployment=slot.model.name,
+                        incarnation=slot.incarnation,
+                        exit=None,
+                        signal="",
+                        last_words=slot.last_death[:MAX_TEXT_CHARS],
+                        will_restart=slot.failed is None,
+                        retry_after_s=slot.load_s,
+                    )
+                )
+
+    def _table(self) -> Deployment:
+        models = [
+            {
+                "name": model.name,
+                "family": model.family,
+                "options": dict(model.options),
+                "max_requests": model.max_requests,
+                "max_cost": model.max_cost,
+            }
+            for model in self.configuration.models
+        ]
+        return Deployment(models=models, default=self.configuration.default, server=self.server_limits, open=self._open)
+
+    def _ask_front(self, peer: bytes, incarnation: str, call: int) -> None:
+        """STATUS from the command line: ask the front for its part, answer without it when it does not come."""
+        self._questions += 1
+        question = self._questions
+        wait = FRONT_STATUS_TIMEOUT_S if self._front.connected else 0.0
+        timer = self.loop.call_later(wait, self._answer, question, None)
+        self._asked[question] = (peer, incarnation, call, timer)
+        if self._front.connected:
+            self._send(self._front.epoch.encode(), self._front.epoch, Status(), question)
+
+    def _answer(self, question: int, front: dict[str, Any] | None) -> None:
+        asked = self._asked.pop(question, None)
+        if asked is None:
+            return  # answered without it already
+        peer, incarnation, call, timer = asked
+        timer.cancel()
+        report = {
+            "pid": os.getpid(),
+            "url": self.url,
+            "uptime_s": round(time.monotonic() - self._started, 1),
+            "stopping": self.is_stopping(),
+            "supervisor_rss_bytes": resident_bytes(os.getpid()),
+            "front_process": self._front.report(),
+            "front": front,
+            "hosts": [slot.report() for slot in self._hosts.values()],
+        }
+        self._send(peer, incarnation, Status(report=report), call)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a local process, 0 when it is gone or not ours to see. From /proc, in bytes."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+# The command line
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    console = Console()
+    try:
+        configuration = _configured(arguments)
+    except ConfigurationError as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
+    if not configuration.loopback and not arguments.insecure:
+        print(
+            f"framehost: refusing to listen on {configuration.host}: anyone who can reach it could use the models, "
+            "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure",
+            file=sys.stderr,
+        )
+        return ServeExit.CONFIGURATION
+    try:
+        listener = bind(configuration.host, configuration.port)
+    except OSError as error:
+        print(
+            f"framehost: cannot listen on {configuration.host} port {configuration.port}: {error.strerror}. "
+            f"`framehost status --port {configuration.port}` tells whether it is another framehost",
+            file=sys.stderr,
+        )
+        return ServeExit.PORT_IN_USE
+    try:
+        directory = RuntimeDirectory(listener.getsockname()[1])
+    except AlreadyRunning as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.PORT_IN_USE
+    except (DirectoryError, LimitExceeded) as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
+
+    async def serve() -> ServeExit:
+        return await Supervisor(configuration, directory, listener, console).run()
+
+    try:
+        return asyncio.run(serve())
+    finally:
+        directory.close()
+        listener.close()
+
+
+def _configured(arguments: argparse.Namespace) -> Configuration:
+    """The configuration of the file or of the --model options, with --host and --port on top."""
+    import dataclasses
+
+    if arguments.config is not None and arguments.model:
+        raise ConfigurationError("give either --config or --model, not both")
+    configuration = (
+        config.from_models(arguments.model) if arguments.config is None else config.load(Path(arguments.config))
+    )
+    if arguments.host is not None:
+        configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.port is not None:
+        if not 0 <= arguments.port <= 65535:
+            raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
+        configuration = dataclasses.replace(configuration, port=arguments.port)
+    return configuration
+
+
+def parser() -> argparse.ArgumentParser:
+    """The `framehost` command line."""
+    from frontend.cli import check, decide, status
+
+    top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve models over HTTP", description="Serve models over HTTP.")
+    serve.add_argument(
+        "--model", action="append", default=[], metavar="NAME=FAMILY[:PATH]",
+        help="a model to serve; may be given several times (default: the embedded model, sparrow=sparrow)",
+    )  # fmt: skip
+    serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
+    serve.set_defaults(run=_serve)
+    decide.add_to(commands)
+    status.add_to(commands)
+    check.add_to(commands)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the `framehost` command; returns its exit status."""
+    arguments = parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    return int(run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

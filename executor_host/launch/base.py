@@ -1,0 +1,115 @@
+"""How a host comes to be: the seam between the supervisor and whatever starts processes.
+
+The supervisor decides when; a launcher knows how and where. The host link takes addresses and an incarnation
+and does not know who started the host, so a launcher may put it on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol import addresses
+from protocol.exits import HostExit
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """Everything a launcher needs to start one incarnation."""
+
+    deployment: str
+    incarnation: str
+    family: str
+    path: str | None
+    options: Mapping[str, object]
+    directory: str
+    """Fresh, 0700, for this incarnation's sockets alone."""
+
+    def arguments(self) -> list[str]:
+        """The command line of `executor_host.main`."""
+        arguments = ["--deployment", self.deployment, "--incarnation", self.incarnation]
+        arguments += ["--directory", self.directory, "--family", self.family]
+        if self.path is not None:
+            arguments += ["--path", self.path]
+        return [*arguments, "--options", json.dumps(self.options)]
+
+    @property
+    def control(self) -> str:
+        """Where the host binds its control lane at once."""
+        return addresses.control(self.directory)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExit:
+    """How a process ended: a status, or the signal that ended it."""
+
+    status: int | None
+    signal: int | None
+
+    @classmethod
+    def of(cls, returncode: int) -> ProcessExit:
+        """From the convention of the standard library: negative means a signal."""
+        return cls(None, -returncode) if returncode < 0 else cls(returncode, None)
+
+    @property
+    def signal_name(self) -> str:
+        """ "SIGKILL", or "" when it was no signal."""
+        if self.signal is None:
+            return ""
+        try:
+            return signal.Signals(self.signal).name
+        except ValueError:
+            return f"signal {self.signal}"
+
+    def describe(self) -> str:
+        """For people; says what usually sends a SIGKILL nobody admits to."""
+        if self.signal is not None:
+            hint = " (out of memory? the kernel leaves no other trace)" if self.signal == signal.SIGKILL else ""
+            return f"killed by {self.signal_name}{hint}"
+        try:
+            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
+        except ValueError:
+            return f"exit status {self.status}"
+
+
+class ProcessHandle(ABC):
+    """One started process. Its end is known from here and from nowhere else."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """The process id where it runs, 0 when there is none to name."""
+
+    @abstractmethod
+    async def wait(self) -> ProcessExit:
+        """Until it has ended and its output has been read. Safe to cancel and to call again."""
+
+    @abstractmethod
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal the process alone; nothing happens when it has ended."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it now, with everything it started; nothing happens when it has ended."""
+
+    @abstractmethod
+    def last_words(self) -> str:
+        """The end of what it has written to stdout and stderr."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Where it runs, for people."""
+
+
+class HostLauncher(ABC):
+    """Starts executor hosts."""
+
+    @abstractmethod
+    async def start(self, spec: HostSpec) -> ProcessHandle:
+        """Start one incarnation and return at once; readiness is a message, not a return value.
+
+        Raises `OSError` when nothing could be started.
+        """

@@ -1,0 +1,107 @@
+"""The runtime directory of one server: made private, locked against a second start, cleaned of the last one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+from pathlib import Path
+
+from protocol import addresses
+
+INCARNATION_DIRECTORY_CHARS = 18
+"""Longest name of an incarnation: a counter, a dash and eight hexadecimal digits."""
+
+
+class DirectoryError(Exception):
+    """The runtime directory cannot be used; the text says why and which path."""
+
+
+class AlreadyRunning(DirectoryError):
+    """Another supervisor holds the lock of this port."""
+
+
+class RuntimeDirectory:
+    """Owned by one supervisor for its life. `launch` is this launch's own, fresh directory.
+
+    Raises `AlreadyRunning` when the port's lock is held, `DirectoryError` when the directory is not ours
+    alone or holds something we did not make, `protocol.LimitExceeded` when its socket paths are too long.
+    """
+
+    def __init__(self, port: int, *, base: str | None = None) -> None:
+        self.path = addresses.runtime_directory(port, base=base)
+        self.launch = self.path / secrets.token_hex(4)
+        # The longest path of this launch, checked before anything exists.
+        addresses.control(self.launch / ("0" * INCARNATION_DIRECTORY_CHARS))
+        self._make_private(self.path.parent)
+        self._make_private(self.path)
+        self._lock = os.open(self.path / addresses.LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise AlreadyRunning(f"a framehost is already running on port {port} (lock {self.path / 'lock'})") from None
+        self._clean()
+        self.launch.mkdir(mode=0o700)
+
+    @staticmethod
+    def _make_private(path: Path) -> None:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            facts = path.lstat()
+        except OSError as error:
+            raise DirectoryError(f"cannot make the runtime directory {path}: {error.strerror}") from error
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+            raise DirectoryError(f"{path} must be a directory of this user alone (mode 0700); remove or fix it")
+
+    def _clean(self) -> None:
+        """Remove what a dead predecessor left: directories with sockets. Anything else is not ours to remove."""
+        for entry in self.path.iterdir():
+            if entry.name in (addresses.LOCK_NAME, addresses.INFO_NAME):
+                continue
+            for found in [entry, *entry.rglob("*")] if entry.is_dir() and not entry.is_symlink() else [entry]:
+                mode = found.lstat().st_mode
+                if not (stat.S_ISSOCK(mode) or stat.S_ISDIR(mode)) or found.lstat().st_uid != os.getuid():
+                    raise DirectoryError(f"{found} is not a socket that framehost left; move it away")
+            shutil.rmtree(entry)
+
+    def incarnation(self, name: str) -> Path:
+        """A fresh 0700 directory for one host incarnation."""
+        path = self.launch / name
+        path.mkdir(mode=0o700)
+        return path
+
+    def publish(self, *, management: str, url: str) -> None:
+        """Say where this supervisor can be asked; replaced in one step, so a reader never sees half of it."""
+        temporary = self.launch / "info"
+        temporary.write_text(json.dumps({"pid": os.getpid(), "management": management, "url": url}))
+        temporary.replace(self.path / addresses.INFO_NAME)
+
+    def close(self) -> None:
+        """Remove this launch's directory and release the lock. Idempotent."""
+        if self._lock >= 0:
+            (self.path / addresses.INFO_NAME).unlink(missing_ok=True)
+            shutil.rmtree(self.launch, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The bound, not yet listening socket of the main port; raises `OSError` when it is taken.
+
+    SO_REUSEADDR because a restart must not wait for old connections to time out; never SO_REUSEPORT, with
+    which two servers would share a port in silence.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener

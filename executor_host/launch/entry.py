@@ -1,0 +1,48 @@
+"""The `framehost` command's first code: makes sure that what it is about to import is framehost.
+
+Our top-level packages have common names (`protocol`, `frontend`, `supervisor`), so framehost is installed as
+an application in an environment of its own. Where it is not, another distribution may shadow one of them, and
+the error would otherwise be an ImportError from the middle of a stranger's code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("supervisor", "protocol", "frontend")
+
+EXIT_CONFIGURATION = 2
+"""`ServeExit.CONFIGURATION`, which cannot be imported before we know whose `protocol` it would come from."""
+
+
+def shadowed() -> str | None:
+    """A sentence naming the first of our modules that would come from somewhere else; None when all is well."""
+    for name in OURS:
+        spec = importlib.util.find_spec(name)
+        origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+        expected = (ROOT / f"{name}.py", ROOT / name / "__init__.py")
+        if origin not in expected:
+            return (
+                f"the module {name!r} that Python finds is not framehost's: it is {origin or 'missing'}, "
+                f"framehost is in {ROOT}. Install framehost in an environment of its own "
+                "(pipx, uv tool, or a new venv), and check PYTHONPATH"
+            )
+    return None
+
+
+def main() -> int:
+    """Check, then hand over to the supervisor's command line."""
+    problem = shadowed()
+    if problem is not None:
+        print(f"framehost: {problem}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    import supervisor
+
+    return supervisor.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

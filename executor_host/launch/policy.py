@@ -1,0 +1,52 @@
+"""When a dead process is started again: at once, then ever later, and not for ever. Pure; the clock is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.exits import HostExit
+
+
+@dataclass(frozen=True, slots=True)
+class RestartLimits:
+    """How patient the supervisor is. Times in seconds."""
+
+    budget: int = 5
+    """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
+
+    first_delay_s: float = 0.5
+    factor: float = 2.0
+    longest_delay_s: float = 30.0
+    stable_s: float = 60.0
+    """Having been ready for this long, a process has proven itself: the budget is whole again."""
+
+
+class RestartPolicy:
+    """Counts the deaths of one slot."""
+
+    def __init__(self, limits: RestartLimits | None = None) -> None:
+        self._limits = limits or RestartLimits()
+        self.restarts = 0
+        """Restarts since the start, for status; never forgotten."""
+        self._in_a_row = 0
+
+    def after_death(self, *, status: int | None, ready_for_s: float | None) -> float | None:
+        """Seconds to wait before the next start, or None when there will be none.
+
+        `ready_for_s` is how long the dead process had been ready, None if it never was.
+        """
+        if status == HostExit.CONFIGURATION:
+            return None
+        if ready_for_s is not None and ready_for_s >= self._limits.stable_s:
+            self._in_a_row = 0
+        if self._in_a_row >= self._limits.budget:
+            return None
+        delay = 0.0
+        if self._in_a_row:
+            delay = self._limits.first_delay_s * self._limits.factor ** (self._in_a_row - 1)
+        self._in_a_row += 1
+        self.restarts += 1
+        return min(delay, self._limits.longest_delay_s)
+
+    def __repr__(self) -> str:
+        return f"<RestartPolicy restarts={self.restarts} in_a_row={self._in_a_row}/{self._limits.budget}>"

@@ -1,0 +1,241 @@
+"""The configuration: one TOML schema, checked before anything is started, with file, line and key in every error.
+
+[server]
+host = "127.0.0.1"          # an address, not a name
+port = 8080                 # 0 lets the system choose
+default = "NAME"            # what jev-latest means; else the first model
+request_timeout = 30.0      # seconds: upload, queue and execution together
+max_body = 8388608          # bytes, after decompression
+drain = 30.0                # seconds a stop may take
+
+[models.NAME]
+family = "sparrow"
+path = "..."                # optional: checkpoint folder or file
+max_requests = 1024         # optional: requests of this model at once
+max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+
+[models.NAME.options]       # what the family takes
+truncate = true
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from frontend import limits
+from frontend.families.base import FamilyOptionError, Processor
+from protocol import families
+from protocol.limits import MAX_NAME_CHARS
+
+EMBEDDED_MODEL = "sparrow"
+DEFAULT_DRAIN_S = 30.0
+
+
+class ConfigurationError(Exception):
+    """The configuration or a command-line option is wrong. The text names where and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model, as configured and checked."""
+
+    name: str
+    family: str
+    path: str | None = None
+    max_requests: int | None = None
+    max_cost: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything `framehost serve` needs to know."""
+
+    models: tuple[ModelConfig, ...]
+    default: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
+    max_body_bytes: int = limits.MAX_BODY_BYTES
+    drain_s: float = DEFAULT_DRAIN_S
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+
+Key = tuple[str, ...]
+
+
+class _Source:
+    """Where keys are in a file, so that an error can point at them. `text` None: the command line."""
+
+    def __init__(self, name: str, text: str | None) -> None:
+        self._name = name
+        self._lines = None if text is None else text.splitlines()
+
+    def fail(self, key: Key, message: str) -> NoReturn:
+        place = self._name
+        if self._lines is not None:
+            place += f", line {self._line(key)}"
+        shown = f", key {'.'.join(key)}" if key else ""
+        raise ConfigurationError(f"{place}{shown}: {message}")
+
+    def _line(self, key: Key) -> int:
+        """The line that sets `key`, else that of the innermost table it would be in, else 1."""
+        assert self._lines is not None
+        best, best_depth = 1, -1
+        table: Key = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
+                table = _split_key(header[1])
+                here = table
+            elif assignment := re.match(
+                r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=", line
+            ):
+                here = table + _split_key(assignment[1])
+            else:
+                continue
+            if here == key[: len(here)] and len(here) > best_depth:
+                best, best_depth = number, len(here)
+        return best
+
+
+def _split_key(text: str) -> Key:
+    return tuple(part.strip("\"' ") for part in re.findall(r"[\w-]+|\"[^\"]*\"|'[^']*'", text))
+
+
+def load(path: Path) -> Configuration:
+    """The checked configuration of a TOML file. Raises `ConfigurationError` for everything wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    return _build(document, _Source(str(path), text))
+
+
+def from_models(arguments: Sequence[str]) -> Configuration:
+    """The configuration of `--model NAME=FAMILY[:PATH]` options; without any, the embedded model."""
+    document: dict[str, Any] = {"models": {}}
+    for argument in arguments or [f"{EMBEDDED_MODEL}={EMBEDDED_MODEL}"]:
+        name, equals, rest = argument.partition("=")
+        family, _, path = rest.partition(":")
+        if not (name and equals and family):
+            raise ConfigurationError(f"--model {argument}: expected NAME=FAMILY or NAME=FAMILY:PATH")
+        if name in document["models"]:
+            raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
+        document["models"][name] = {"family": family, **({"path": path} if path else {})}
+    return _build(document, _Source("--model", None))
+
+
+def check_host(host: str) -> str:
+    """`host` if it is an IP address; names are refused, because what they mean can change under a running server."""
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigurationError(f"{host!r} is not an IP address to listen on") from None
+    return host
+
+
+_SERVER: dict[str, tuple[tuple[type, ...], str]] = {
+    "host": ((str,), "an IP address"),
+    "port": ((int,), "a port number 0..65535"),
+    "default": ((str,), "the name of a model"),
+    "request_timeout": ((int, float), "seconds above 0"),
+    "max_body": ((int,), "bytes above 0"),
+    "drain": ((int, float), "seconds above 0"),
+}
+_MODEL: dict[str, tuple[tuple[type, ...], str]] = {
+    "family": ((str,), "the name of a family"),
+    "path": ((str,), "a path"),
+    "max_requests": ((int,), "a number of requests above 0"),
+    "max_cost": ((int,), "a cost above 0"),
+    "options": ((dict,), "a table"),
+}
+
+
+def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
+    _only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, (), source)
+    server = document.get("server", {})
+    _only(server, _SERVER, ("server",), source)
+    host = str(server.get("host", "127.0.0.1"))
+    try:
+        host = check_host(host)
+    except ConfigurationError as error:
+        source.fail(("server", "host"), str(error))
+    if not 0 <= server.get("port", 8080) <= 65535:
+        source.fail(("server", "port"), f"{server['port']} is not a port number 0..65535")
+    for key in ("request_timeout", "max_body", "drain"):
+        if key in server and not server[key] > 0:
+            source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
+    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    if not models:
+        source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
+    default = server.get("default", models[0].name)
+    if default not in {model.name for model in models}:
+        source.fail(("server", "default"), f"there is no model {default!r}")
+    return Configuration(
+        models=models,
+        default=default,
+        host=host,
+        port=server.get("port", 8080),
+        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
+        drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
+    )
+
+
+def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
+    key = ("models", name)
+    if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
+    if not isinstance(fields, dict):
+        source.fail(key, "a table is expected: [models.NAME]")
+    _only(fields, _MODEL, key, source)
+    if "family" not in fields:
+        source.fail(key, "the family is missing")
+    for bound in ("max_requests", "max_cost"):
+        if bound in fields and fields[bound] <= 0:
+            source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
+    options = fields.get("options", {})
+    try:
+        family = families.find(fields["family"])
+        processor: type[Processor] = families.resolve(family.processor)
+        processor.check_options(options)
+    except families.UnknownFamily as error:
+        source.fail((*key, "family"), str(error))
+    except FamilyOptionError as error:
+        source.fail((*key, "options", error.key), error.message)
+    return ModelConfig(
+        name=name,
+        family=fields["family"],
+        path=fields.get("path"),
+        max_requests=fields.get("max_requests", family.default_max_requests),
+        max_cost=fields.get("max_cost"),
+        options=options,
+    )
+
+
+def _only(
+    fields: Mapping[str, Any], known: Mapping[str, tuple[tuple[type, ...], str]], key: Key, source: _Source
+) -> None:
+    """Refuse unknown keys and wrong types; a boolean is not a number here."""
+    for name, value in fields.items():
+        if name not in known:
+            source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
+        types, expected = known[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            source.fail((*key, name), f"{value!r} is not {expected}")
