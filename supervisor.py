@@ -198,6 +198,9 @@ class HostSlot:
             self._owner.console.say(self._source, message.message)
 
     def _is_ready(self, message: Ready) -> None:
+        if self.machine.allows(HostEvent.LOADED):
+            # A host that loads faster than we dial is heard of when it is ready, not before.
+            self.machine.advance(HostEvent.LOADED)
         if not self.machine.allows(HostEvent.READY):
             return  # told again after a second HELLO, or a stop came first
         self.machine.advance(HostEvent.READY)

@@ -23,7 +23,7 @@ import zmq
 
 from executor_host.board import Board, clear
 from executor_host.control import ControlLane
-from executor_host.errors import ConfigurationError, FatalExecutionError, InputRefused
+from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
 from executor_host.sockets import open_router
 from protocol import addresses, families
@@ -185,19 +185,25 @@ class Host:
             )
         except Malformed as error:
             return _failure("protocol", str(error), dispatched=False)
+        except Abandoned as error:
+            return _failure(error.failure, error.message)
         except FatalExecutionError as error:
-            traceback.print_exception(error)
-            board.failed += 1
-            return _failure("fatal", "the device failed; the model is being restarted", fatal=True)
+            return self._failed(error, error.failure, "the device failed; the model is being restarted")
+        except HostError as error:
+            return self._failed(error, error.failure, error.message)
         except Exception as error:
-            # The trace goes to the log, through the supervisor; the client is told nothing of our insides.
-            traceback.print_exception(error)
-            board.failed += 1
-            if self._family.retire_on_error:
-                return _failure("fatal", "execution failed; the model is being restarted", fatal=True)
-            return _failure("executor_error", "the model failed on this request")
+            # The client is told nothing of our insides.
+            return self._failed(error, "executor_error", "the model failed on this request")
         board.executed += 1
         return result
+
+    def _failed(self, error: Exception, code: str, message: str) -> Failure:
+        """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
+        traceback.print_exception(error)
+        self._board.failed += 1
+        if self._family.retire_on_error and not FAILURES[code].retire:
+            return _failure("fatal", "execution failed; the model is being restarted", fatal=True)
+        return _failure(code, message, fatal=FAILURES[code].retire)
 
     def _reply(self, peer: bytes, call: int, message: Message) -> None:
         try:

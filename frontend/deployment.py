@@ -118,6 +118,8 @@ class Deployment:
             log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
         self._identity = identity
         self.processor = self._make_processor(up.facts)
+        # It only has to say hello: whoever comes now waits for that.
+        self._back_at = self._loop.time()
         self._linked = up
         self._link = HostLink(
             self._loop,
@@ -251,7 +253,7 @@ class Deployment:
         wait = self._back_at - self._loop.time()
         remaining = context.remaining()
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
-        if self.availability is not Availability.RESTARTING or wait > patience:
+        if self.availability is Availability.FAILED or wait > patience:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _retry_after(self) -> int:

@@ -1,0 +1,261 @@
+"""A whole framehost as real processes, for tests: started, asked, killed, and waited for by its facts.
+
+Nothing here sleeps to let things happen. What is awaited is a line of the log, a file, an exit or an answer,
+each under one generous guard; a guard that fires fails the test with the server's log.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from frontend.cli import status as status_command
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = ROOT / "tests" / "toy"
+GUARD_S = 30.0
+"""How long a fact may take before the test fails. A slow machine reaches a few seconds."""
+POLL_S = 0.005
+
+QUESTION = {"q": {"type": "choice", "criteria": {"yes": "it is so", "no": "it is not"}}}
+
+
+class Answer:
+    """One HTTP response, or the way the connection ended."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.at = time.monotonic()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<Answer {self.status} {self.body[:300]!r}>"
+
+
+def wait_for(fact: Callable[[], Any], what: str, log: Callable[[], str] = lambda: "") -> Any:
+    """The first true value of `fact()`; fails with the log when there is none within the guard."""
+    end = time.monotonic() + GUARD_S
+    while time.monotonic() < end:
+        value = fact()
+        if value:
+            return value
+        time.sleep(POLL_S)
+    raise AssertionError(f"never happened: {what}\n{log()}")
+
+
+class Framehost:
+    """One running `framehost serve`. Use `running(...)`."""
+
+    def __init__(self, arguments: list[str], runtime: Path, environment: dict[str, str] | None = None) -> None:
+        self.runtime = runtime
+        self.environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(runtime),
+            "PYTHONPATH": str(TOY),
+            **(environment or {}),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "executor_host.launch.entry", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.lines: list[str] = []
+        self._arrived = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._clients = ThreadPoolExecutor(64)
+        self.url = ""
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._arrived:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    # Facts
+
+    def log(self) -> str:
+        return "\n".join(self.lines)
+
+    def line(self, *parts: str, after: int = 0) -> str:
+        """The first log line from index `after` on that contains all `parts`."""
+        end = time.monotonic() + GUARD_S
+        with self._arrived:
+            while True:
+                for line in self.lines[after:]:
+                    if all(part in line for part in parts):
+                        return line
+                left = end - time.monotonic()
+                if left <= 0 or (self.process.poll() is not None and not self._reader.is_alive()):
+                    raise AssertionError(f"no line with {parts}\n{self.log()}")
+                self._arrived.wait(min(left, 0.2))
+
+    def opened(self) -> Framehost:
+        """Wait until the port is open."""
+        line = self.line("serving", " at http://")
+        self.url = line.split(" at ")[1].split()[0]
+        return self
+
+    def status(self) -> dict[str, Any]:
+        """What `framehost status` knows."""
+        before = os.environ.get("XDG_RUNTIME_DIR")
+        os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
+        try:
+            return status_command.ask(self.port)
+        finally:
+            if before is None:
+                del os.environ["XDG_RUNTIME_DIR"]
+            else:
+                os.environ["XDG_RUNTIME_DIR"] = before
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    def host(self, model: str | None = None) -> dict[str, Any]:
+        """The supervisor's report of one model's host."""
+        hosts = self.status()["hosts"]
+        return next(host for host in hosts if model is None or host["model"] == model)
+
+    def model(self, name: str | None = None) -> dict[str, Any]:
+        """The front's report of one model."""
+        models = self.status()["front"]["models"]
+        return models[name or next(iter(models))]
+
+    def front_pid(self) -> int:
+        return int(self.status()["front_process"]["pid"])
+
+    def wait(self, fact: Callable[[], Any], what: str) -> Any:
+        return wait_for(fact, what, self.log)
+
+    def idle(self) -> bool:
+        """No permit, no open request, nothing queued, nothing at the host."""
+        front = self.status()["front"]
+        return (
+            bool(front)
+            and front["requests"]["open"] == 0
+            and front["ingress"]["outstanding"] == 0
+            and all(
+                model["scheduler"]["waiting"] == model["scheduler"]["running"] == 0
+                and all(layer["outstanding"] == layer["held"] == 0 for layer in model["admissions"])
+                and (model["link"] is None or model["link"]["outstanding"] == 0)
+                for model in front["models"].values()
+            )
+        )
+
+    def family(self) -> list[psutil.Process]:
+        """The supervisor and everything below it."""
+        top = psutil.Process(self.process.pid)
+        return [top, *top.children(recursive=True)]
+
+    # Asking
+
+    def get(self, path: str) -> Answer:
+        return self._http("GET", path, None, {})
+
+    def post(self, body: bytes | dict[str, Any], path: str = "/v1/systemone", **headers: str) -> Answer:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._http("POST", path, raw, {key.replace("_", "-"): value for key, value in headers.items()})
+
+    def decide(self, state: Any, *, model: str | None = None, **headers: str) -> Answer:
+        body: dict[str, Any] = {"state": state, "questions": QUESTION}
+        if model is not None:
+            body["model"] = model
+        return self.post(body, **headers)
+
+    def soon(self, state: Any, **options: Any) -> Future[Answer]:
+        """`decide` in a thread."""
+        return self._clients.submit(self.decide, state, **options)
+
+    def open_request(self, state: Any) -> socket.socket:
+        """A request whose answer has not been read: close it to leave."""
+        body = json.dumps({"state": state, "questions": QUESTION}).encode()
+        connection = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
+        connection.sendall(
+            b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            + f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        return connection
+
+    def _http(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=GUARD_S)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            response = connection.getresponse()
+            content = response.read()
+            return Answer(response.status, {key.lower(): value for key, value in response.getheaders()}, content)
+        finally:
+            connection.close()
+
+    # Ending
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(GUARD_S)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(GUARD_S)
+        self._reader.join(GUARD_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._clients.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def running(
+    runtime: Path,
+    *models: str,
+    config: Path | None = None,
+    environment: dict[str, str] | None = None,
+    wait: bool = True,
+) -> Iterator[Framehost]:
+    """A framehost on a free port with the given --model options (default: one toy called "toy"), or a config."""
+    arguments = ["serve", "--port", "0"]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    else:
+        for model in models or ("toy=toy",):
+            arguments += ["--model", model]
+    server = Framehost(arguments, runtime, environment)
+    try:
+        yield server.opened() if wait else server
+    finally:
+        server.close()
+
+
+def tagged(mark: Path) -> list[str]:
+    """The tags of the units that were started, in order."""
+    return [line.split()[0] for line in mark.read_text().splitlines()] if mark.exists() else []
+
+
+__all__ = ["QUESTION", "Answer", "Framehost", "running", "tagged", "wait_for"]

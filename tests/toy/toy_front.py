@@ -1,0 +1,49 @@
+"""The toy family in the front: uniform probabilities, and a unit per entry of the state's "units"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+from frontend.answers import choice_answer, noul_answer, score_answer
+from frontend.errors import InternalError, TokensExceeded
+from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.questions import Choice, DecisionRequest, Noul
+from protocol.payloads import TextRequest
+
+
+class ToyProcessor(Processor):
+    """`state` is free text, or {"op": ..., ...} as `toy_host` describes, or {"units": [state, ...]}."""
+
+    OPTIONS: ClassVar = {
+        "fail": Option(str, "", "how loading fails, see toy_host"),
+        "gate": Option(str, "", "a file that has to exist before loading goes on"),
+        "identity": Option(str, "toy", "what the host calls its model; {pid} is replaced"),
+    }
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        if request.state == "refuse me":
+            raise TokensExceeded("the toy refuses this state")
+        units = (
+            request.state["units"] if isinstance(request.state, dict) and "units" in request.state else [request.state]
+        )
+        payloads = tuple(TextRequest(json.dumps(unit).encode()) for unit in units)
+        cost = sum(len(payload.document) for payload in payloads)
+        return Prepared(payloads, cost=cost, work=cost, context=request.questions)
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        answers = []
+        for question in prepared.context:  # type: ignore[attr-defined]
+            if isinstance(question, Choice):
+                answers.append(
+                    (question.id, choice_answer(question, [1 / len(question.options)] * len(question.options)))
+                )
+            elif isinstance(question, Noul):
+                answers.append((question.id, noul_answer(question, 0.5)))
+            else:
+                answers.append((question.id, score_answer(question, [1 / len(question.levels)] * len(question.levels))))
+        last = outputs[-1]
+        if not isinstance(last, dict) or "pid" not in last:
+            raise InternalError("the toy's output is not one of its own")
+        return Decision(tuple(answers), input_tokens=len(outputs), extras={"x_toy": last})

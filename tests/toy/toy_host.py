@@ -1,0 +1,127 @@
+"""The toy family in the host: echo, wait, spin, hold the interpreter lock, crash, abort, leak, lie.
+
+A state {"op": NAME, ...} selects what to do. Every op with "mark" appends its "tag" and the pid to that file
+first, which is the proof that the unit was started.
+
+    wait        until the file "until" exists            (lets the lock go: the control thread answers)
+    spin        the same without ever sleeping
+    hold_gil    one C call of "seconds" that keeps the interpreter lock
+    exit        os._exit("status")          abort     os.abort() after printing "words"
+    raise       an ordinary exception       fatal     a device error       refuse    bad input
+    leak        keeps "bytes" bytes
+    lie         "huge": above the wire's limits, "foreign": not of this family, "nan": not finite
+    child       leaves a background process behind that holds stdout, and returns its pid
+
+As the model PATH: "noop" answers without reading the payload; "busy=MS" burns MS milliseconds of CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from executor_host.errors import ConfigurationError, FatalExecutionError, InputRefused, NonFinite
+from executor_host.executors.base import Call, Executor, Progress
+from protocol.payloads import TextRequest
+
+POLL_S = 0.001
+
+
+class ToyExecutor(Executor):
+    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
+        super().__init__(path, options)
+        self._calls = 0
+        self._kept: list[bytes] = []
+        self._busy_s = float(path.removeprefix("busy=")) / 1000 if path and path.startswith("busy=") else 0.0
+
+    def load(self, progress: Progress) -> Mapping[str, object]:
+        progress(0.5, "half of the toy")
+        gate = str(self.options.get("gate", ""))
+        if gate:
+            _wait_for(Path(gate))
+        fail = str(self.options.get("fail", ""))
+        if fail == "configuration":
+            raise ConfigurationError("the toy's checkpoint is not a checkpoint")
+        if fail == "load":
+            raise RuntimeError("the toy cannot be loaded")
+        if fail == "exit":
+            print("last words of a toy that exits while it loads", flush=True)
+            os._exit(3)
+        if fail.startswith("until:") and not Path(fail.removeprefix("until:")).exists():
+            raise RuntimeError("the toy cannot be loaded yet")
+        identity = str(self.options.get("identity", "toy")).replace("{pid}", str(os.getpid()))
+        return {"identity": identity, "name": "toy", "dtype": "none", "parameters": 0}
+
+    def warm_up(self) -> None:
+        if self.options.get("fail") == "warm_up":
+            raise RuntimeError("the toy's first decision failed")
+
+    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+        self._calls += 1
+        if self.path == "noop":
+            return {"pid": 0}
+        if self._busy_s:
+            end = time.thread_time() + self._busy_s
+            while time.thread_time() < end:
+                pass
+            return {"pid": 0}
+        assert isinstance(payload, TextRequest)
+        state = json.loads(payload.document)
+        if not isinstance(state, dict):
+            state = {"op": "echo"}
+        if "mark" in state:
+            with Path(state["mark"]).open("a") as file:
+                file.write(f"{state.get('tag', '')} {os.getpid()}\n")
+        return self._do(state, call)
+
+    def _do(self, state: dict[str, Any], call: Call) -> dict[str, Any]:
+        op = state.get("op", "echo")
+        answer: dict[str, Any] = {"pid": os.getpid(), "calls": self._calls, "tag": state.get("tag", "")}
+        if op == "wait":
+            _wait_for(Path(state["until"]))
+            answer["cancelled"] = call.cancelled
+        elif op == "spin":
+            while not Path(state["until"]).exists():
+                pass
+        elif op == "hold_gil":
+            # PyDLL keeps the lock during the call; usleep takes microseconds.
+            ctypes.PyDLL(None).usleep(int(state["seconds"] * 1_000_000))
+        elif op == "exit":
+            os._exit(state.get("status", 1))
+        elif op == "abort":
+            print(state.get("words", "the toy aborts"), file=sys.stderr, flush=True)
+            os.abort()
+        elif op == "raise":
+            raise RuntimeError("a secret of our insides")
+        elif op == "fatal":
+            raise FatalExecutionError("the toy device is on fire")
+        elif op == "refuse":
+            raise InputRefused(400, "max_tokens_exceeded", ("state",), "the toy's tokenizer counted too much")
+        elif op == "leak":
+            self._kept.append(bytes(state["bytes"]))
+        elif op == "lie":
+            return _lie(state["how"])
+        elif op == "child":
+            child = subprocess.Popen(["sleep", "1000"])
+            answer["child"] = child.pid
+        return answer
+
+
+def _lie(how: str) -> dict[str, Any]:
+    if how == "huge":
+        return {"numbers": 2**64}
+    if how == "foreign":
+        return {"something": "else"}
+    raise NonFinite("the toy's numbers are not numbers")
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(POLL_S)
