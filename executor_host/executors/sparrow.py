@@ -1,8 +1,8 @@
 """The sparrow family in the host: the small numpy model of the package `sparrow-decider`, and its tokens.
 
 The package is a pinned dependency with its weights inside the wheel, so both are verified: the code by its
-version, the bundled weights by their sha256. Files are loaded by path. The package's own lookup by name
-also searches a folder from the environment and takes the last match, which could load something else.
+version, the bundled weights by their sha256. Files are loaded by path: the package's own lookup by name
+takes a file of that name in the working directory, and searches a folder that the environment names.
 
 Decisions go through the public `Decider.probs`, one question at a time. Two things are put around it:
 
