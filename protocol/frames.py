@@ -72,8 +72,6 @@ def encode(message: Message, *, incarnation: str, call: int = 0, budget_ms: int 
     except ProtocolError as error:
         error.call = call
         raise
-    except OverflowError as error:
-        raise LimitExceeded(f"an integer is outside {limits.INT_MIN}..{limits.INT_MAX}", call=call) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise Malformed(f"the body cannot be packed: {error}", call=call) from error
     if len(body) > limits.MAX_BODY_BYTES:

@@ -64,6 +64,8 @@ class Packer:
             return self._blob(value.data)
         if type(value).__module__ == "numpy":
             return self._array(value)
+        if isinstance(value, int):
+            raise LimitExceeded(f"an integer is outside {limits.INT_MIN}..{limits.INT_MAX}")
         raise Malformed(f"a message cannot carry a {type(value).__name__}")
 
     def _blob(self, data: object) -> object:
