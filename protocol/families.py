@@ -52,7 +52,10 @@ BUILT_IN: Final[dict[str, Family]] = {
 
 
 def find(name: str) -> Family:
-    """The family called `name`; `UnknownFamily` when there is none."""
+    """The family called `name`; `UnknownFamily` when there is none, or when its entry point does not hold it.
+
+    A built-in name means the built-in family, whatever is registered.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]
     from importlib.metadata import entry_points  # a slow import that the built-in families do without
@@ -60,15 +63,21 @@ def find(name: str) -> Family:
     registered = entry_points(group=ENTRY_POINT_GROUP)
     for entry in registered:
         if entry.name == name:
-            family = entry.load()
+            where = f"entry point {name!r} of group {ENTRY_POINT_GROUP} ({entry.value})"
+            try:
+                family = entry.load()
+            except Exception as error:  # a module of a stranger can raise anything while it is imported
+                raise UnknownFamily(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
             if not isinstance(family, Family) or family.name != name:
-                raise UnknownFamily(f"entry point {name!r} of group {ENTRY_POINT_GROUP} is not a Family of that name")
+                raise UnknownFamily(f"{where} is not a Family of that name")
             return family
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in registered)}))
     raise UnknownFamily(f"there is no model family {name!r}; known families: {known}")
 
 
 def resolve(reference: str) -> Any:
-    """The object that a "module:attribute" reference names. Imports the module."""
+    """The object that a "module:attribute" reference names. Imports the module, whose errors pass unchanged."""
     module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise ValueError(f"{reference!r} is not of the form module:attribute")
     return getattr(importlib.import_module(module), attribute)
