@@ -13,7 +13,8 @@ so this module adds what is missing and keeps the usual small body at the cost o
     lone surrogates                     only when an escape of a surrogate occurs
 
 The first pass only notices that something is wrong. A second, slower pass over the same text then finds
-every such place with its path, up to `MAX_FAULTS`. It runs for bodies that will be refused, and once.
+every such place with its path, up to `MAX_FAULTS`. It runs for bodies that will be refused, once, and not
+for very large ones (`MAX_EXPLAINED_BYTES`): those are told what is wrong first, without the path.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ echoed or rendered, so they are refused with their place and not with a crash.""
 
 MAX_FAULTS: Final = 20
 """Faults listed for one body. People fix a few at a time, and the answer must stay small."""
+
+MAX_EXPLAINED_BYTES: Final = 1024 * 1024
+"""The second pass takes up to 0.5 s per MiB of hostile text (measured), all of it pure Python. Larger bodies
+of real clients come from a program, which needs the reason and not the path."""
 
 _BRACKETS: Final = b"[]{}"
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(_BRACKETS))
@@ -88,40 +93,69 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
     except RecursionError:
         # Only on a stack that was nearly full before we were called.
         raise _too_deep(max_depth) from None
-    except (_Suspect, ValueError):  # ours; Python's own digit limit; a surrogate that does not encode
-        raise InvalidRequest(_explain(body, text)) from None
+    except ValueError as error:  # ours; Python's own digit limit; a surrogate that does not encode
+        if len(body) <= MAX_EXPLAINED_BYTES:
+            raise InvalidRequest(_explain(body, text)) from None
+        raise InvalidRequest([_unplaced(error)]) from None
     return document
 
 
 # The first pass: notice.
 
 
-class _Suspect(Exception):
-    """Something the scanner accepts and we do not; the second pass finds out what and where."""
+class _Suspect(ValueError):
+    """Something the scanner accepts and we do not: what to say of it, without its place."""
+
+    def __init__(self, bad: _Bad) -> None:
+        super().__init__(bad.msg)
+        self.bad = bad
+
+
+class _Bad:
+    """What is wrong with a literal, in the place of its value."""
+
+    __slots__ = ("kind", "msg")
+
+    def __init__(self, msg: str, kind: str) -> None:
+        self.msg = msg
+        self.kind = kind
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise _Suspect
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Suspect(_duplicate(key))
+            seen.add(key)
     return fields
 
 
 def _float(literal: str) -> float:
     value = float(literal)
     if not isfinite(value):
-        raise _Suspect
+        raise _Suspect(_overflow(literal))
     return value
 
 
 def _integer(literal: str) -> int:
-    if len(literal.lstrip("-")) > MAX_INTEGER_DIGITS:
-        raise _Suspect
+    digits = len(literal.lstrip("-"))
+    if digits > MAX_INTEGER_DIGITS:
+        raise _Suspect(_too_many_digits(digits))
     return int(literal)
 
 
 def _constant(literal: str) -> float:
-    raise _Suspect
+    raise _Suspect(_not_a_number(literal))
+
+
+def _unplaced(error: ValueError) -> Fault:
+    if isinstance(error, _Suspect):
+        return Fault((), error.bad.msg, error.bad.kind)
+    if isinstance(error, UnicodeEncodeError):
+        return Fault((), f"a string or key {_HALF_A_PAIR}", "string_unicode")
+    return Fault((), "an integer has more digits than this server converts", "int_parsing_size")
 
 
 _FAST: Final = JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
@@ -157,20 +191,8 @@ class _Pairs(list[tuple[str, Any]]):
     """An object with its duplicates still in it."""
 
 
-class _Bad:
-    """A literal that is no value of ours: what to say about it."""
-
-    __slots__ = ("kind", "msg")
-
-    def __init__(self, msg: str, kind: str) -> None:
-        self.msg = msg
-        self.kind = kind
-
-
 def _explain_float(literal: str) -> object:
-    if isfinite(float(literal)):
-        return None
-    return _Bad(f"the number {printable(literal, 40)} is too large for a 64-bit float", "finite_number")
+    return None if isfinite(float(literal)) else _overflow(literal)
 
 
 def _explain_integer(literal: str) -> object:
@@ -181,11 +203,10 @@ def _explain_integer(literal: str) -> object:
         except ValueError:  # an interpreter that was started with a lower limit of its own
             return _Bad(f"an integer of {digits} digits is more than this server converts", "int_parsing_size")
         return None
-    msg = f"an integer of {digits} digits; at most {MAX_INTEGER_DIGITS} are read"
-    return _Bad(msg, "int_parsing_size")
+    return _too_many_digits(digits)
 
 
-def _explain_constant(literal: str) -> object:
+def _not_a_number(literal: str) -> _Bad:
     return _Bad(f"{literal} is not JSON", "json_invalid")
 
 
@@ -193,7 +214,7 @@ _SLOW: Final = JSONDecoder(
     object_pairs_hook=_Pairs,
     parse_float=_explain_float,
     parse_int=_explain_integer,
-    parse_constant=_explain_constant,
+    parse_constant=_not_a_number,
 )
 
 
@@ -214,7 +235,7 @@ def _faults_in(node: object, path: list[str | int]) -> Iterator[Fault]:
     """Every fault at or below `node`, in the order of the text. Recursion is bounded by the depth check."""
     if isinstance(node, str):
         if not _encodes(node):
-            yield Fault(tuple(path), "the string has half of a surrogate pair (\\ud800 to \\udfff)", "string_unicode")
+            yield Fault(tuple(path), f"the string {_HALF_A_PAIR}", "string_unicode")
     elif isinstance(node, _Bad):
         yield Fault(tuple(path), node.msg, node.kind)
     elif isinstance(node, _Pairs):
@@ -222,9 +243,10 @@ def _faults_in(node: object, path: list[str | int]) -> Iterator[Fault]:
         for key, value in node:
             path.append(printable(key))
             if not _encodes(key):
-                yield Fault(tuple(path), "the key has half of a surrogate pair (\\ud800 to \\udfff)", "string_unicode")
+                yield Fault(tuple(path), f"the key {_HALF_A_PAIR}", "string_unicode")
             if key in seen:
-                yield Fault(tuple(path), f'the key "{printable(key)}" appears more than once', "duplicate_key")
+                bad = _duplicate(key)
+                yield Fault(tuple(path), bad.msg, bad.kind)
             seen.add(key)
             yield from _faults_in(value, path)
             path.pop()
@@ -241,6 +263,21 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_HALF_A_PAIR: Final = "has half of a surrogate pair (\\ud800 to \\udfff)"
+
+
+def _duplicate(key: str) -> _Bad:
+    return _Bad(f'the key "{printable(key)}" appears more than once', "duplicate_key")
+
+
+def _overflow(literal: str) -> _Bad:
+    return _Bad(f"the number {printable(literal, 40)} is too large for a 64-bit float", "finite_number")
+
+
+def _too_many_digits(digits: int) -> _Bad:
+    return _Bad(f"an integer of {digits} digits; at most {MAX_INTEGER_DIGITS} are read", "int_parsing_size")
 
 
 def _invalid(msg: str) -> InvalidRequest:

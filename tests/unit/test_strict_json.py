@@ -11,7 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frontend.errors import Fault, InvalidRequest, Misuse
-from frontend.http.strict_json import CEILING_OF_MAX_DEPTH, MAX_DEPTH, MAX_FAULTS, MAX_INTEGER_DIGITS, parse
+from frontend.http.strict_json import (
+    CEILING_OF_MAX_DEPTH,
+    MAX_DEPTH,
+    MAX_EXPLAINED_BYTES,
+    MAX_FAULTS,
+    MAX_INTEGER_DIGITS,
+    parse,
+)
 
 
 def faults(body: bytes) -> tuple[Fault, ...]:
@@ -215,6 +222,27 @@ def test_what_a_client_wrote_is_shortened_in_messages() -> None:
     (fault,) = faults(b'{"' + key + b'": 1, "' + key + b'": 2}')
     assert len(fault.msg) < 200
     assert len(str(fault.loc)) < 200
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b'{"a": 1, "a": 2}', "duplicate_key"),
+        (b"NaN", "json_invalid"),
+        (b"1e400", "finite_number"),
+        (b"9" * (MAX_INTEGER_DIGITS + 1), "int_parsing_size"),
+        (rb'"\ud800"', "string_unicode"),
+    ],
+)
+def test_a_very_large_body_is_refused_with_the_reason_alone(value: bytes, kind: str) -> None:
+    """Up to MAX_EXPLAINED_BYTES a body is walked for the place; above it the first reason must do."""
+    around = len(b'{"a": [""], "b": }') + len(value)
+    small, large = (b'{"a": ["' + b"x" * (MAX_EXPLAINED_BYTES + more - around) for more in (0, 1))
+    tail = b'"], "b": ' + value + b"}"
+    (fault,) = faults(small + tail)
+    assert (fault.loc[0], fault.type) == ("b", kind)
+    (unplaced,) = faults(large + tail)
+    assert (unplaced.loc, unplaced.type) == ((), kind)
 
 
 def test_order_and_number_types_are_kept() -> None:
