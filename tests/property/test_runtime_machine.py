@@ -306,7 +306,9 @@ class RuntimeMachine(RuleBasedStateMachine):
             seen = model.scheduler.statistics()
             assert seen.running == (model.running is not None)
             assert (seen.suspended, seen.occupied) == (model.suspended, model.occupation is not None)
-            assert seen.waiting == len(model.line)
+            # A unit that was skipped at a grant leaves the test's line when its caller has run.
+            living = [request for request in model.line if not request.dead(self.loop.time())]
+            assert len(living) <= seen.waiting <= len(model.line)
             assert model.queued == seen.waiting + seen.running + seen.completed + seen.failed + seen.withdrawn
             assert seen.dropped_results <= seen.completed + seen.failed
 
