@@ -148,18 +148,18 @@ def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
     if type(header) is not list or len(header) < 3:
         raise Malformed("a header is an array that begins with version, incarnation and call id")
     # These three keep their places in every version, so that a peer of another one can be answered.
-    version, incarnation, call, *rest = header
+    version, incarnation, call = header[:3]
     if type(version) is not int or not 0 <= version <= 127:
         raise Malformed("the version is an integer 0..127")
     if type(call) is not int or not 0 <= call <= limits.MAX_CALL_ID:
         raise Malformed("the call id is an integer 0..2^63-1")
     if version != limits.PROTOCOL_VERSION:
         raise VersionMismatch(f"the peer speaks protocol {version}, we speak {limits.PROTOCOL_VERSION}", call=call)
-    if len(rest) != 1:
+    if len(header) != 4:
         raise Malformed(f"a header has four elements, this one {len(header)}", call=call)
     if type(incarnation) is not str or not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
         raise Malformed(f"the incarnation is a text of 1..{limits.MAX_INCARNATION_CHARS} characters", call=call)
-    (budget,) = rest
+    budget = header[3]
     if budget is not None and (type(budget) is not int or not 0 <= budget <= limits.MAX_BUDGET_MS):
         raise Malformed(f"the budget is nil or an integer 0..{limits.MAX_BUDGET_MS} ms", call=call)
     return version, incarnation, call, budget

@@ -85,6 +85,8 @@ class Message:
     KIND_BYTE: ClassVar[bytes]
     LANES: ClassVar[tuple[Lane, ...]]
     CHECKS: ClassVar[Mapping[str, Check]]
+    STORES: ClassVar[tuple[tuple[str, Check, Callable[[object, object], None]], ...]]
+    """Name, check and setter of each field: a decoded message is filled without the frozen type's own, slower way."""
 
     def to_body(self) -> dict[str, Any]:
         """The body map, before packing; raises if a field does not hold what it is declared to hold.
@@ -101,14 +103,23 @@ class Message:
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Self:
         """The message of a decoded body map; raises when its fields are not exactly the declared ones."""
-        if body.keys() != cls.CHECKS.keys():
-            # The peer's own names are not repeated: they can be of any type and of any length.
-            missing, unknown = cls.CHECKS.keys() - body.keys(), len(body.keys() - cls.CHECKS.keys())
-            raise Malformed(f"{cls.__name__}: missing fields {sorted(missing)}, and {unknown} unknown")
-        for name, check in cls.CHECKS.items():
-            if not check(body[name]):
-                raise Malformed(f"{cls.__name__}.{name} is not valid: {describe(body[name])}")
-        return cls(**body)
+        message = cls.__new__(cls)
+        if len(body) != len(cls.STORES):
+            raise cls._other_fields(body)
+        for name, check, store in cls.STORES:
+            if name not in body:
+                raise cls._other_fields(body)
+            value = body[name]
+            if not check(value):
+                raise Malformed(f"{cls.__name__}.{name} is not valid: {describe(value)}")
+            store(message, value)
+        return message
+
+    @classmethod
+    def _other_fields(cls, body: dict[str, Any]) -> Malformed:
+        # The peer's own names are not repeated: they can be of any type and of any length.
+        missing, unknown = cls.CHECKS.keys() - body.keys(), len(body.keys() - cls.CHECKS.keys())
+        return Malformed(f"{cls.__name__}: missing fields {sorted(missing)}, and {unknown} unknown")
 
 
 M = TypeVar("M", bound=Message)
@@ -124,6 +135,7 @@ def _message(kind: Kind, *lanes: Lane, checks: Mapping[str, Check]) -> Callable[
         made.KIND_BYTE = bytes((kind,))
         made.LANES = lanes
         made.CHECKS = dict(checks)
+        made.STORES = tuple((name, check, getattr(made, name).__set__) for name, check in checks.items())
         return made
 
     return declare

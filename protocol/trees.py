@@ -43,8 +43,9 @@ def check_tree(container: Collection[Any], level: int = 2) -> None:
         if kind is list and _LEAVES.issuperset(map(type, item)) and level < limits.MAX_DEPTH:
             if len(item) > limits.MAX_ITEMS:
                 raise LimitExceeded(f"a list or map has at most {limits.MAX_ITEMS} items")
-        # Subclasses too: the packer writes them as what they derive from.
-        elif isinstance(item, (dict, list, tuple)) and kind not in _FOREIGN:
+        elif kind is list or kind is dict:
             check_tree(item, level + 1)
         elif kind in _FOREIGN:
             raise Malformed(f"a {kind.__name__} is not part of this protocol")
+        elif isinstance(item, (tuple, list, dict)):  # the packer writes subclasses as what they derive from
+            check_tree(item, level + 1)
