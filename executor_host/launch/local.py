@@ -46,64 +46,92 @@ class Tail:
         return bytes(self._data[-self._limit :]).decode("utf-8", "replace").strip()
 
 
+class _Output(asyncio.SubprocessProtocol):
+    """What a child writes, and the two ends: of the process, and of its output.
+
+    They are separate facts. A grandchild may hold the pipe open long after the process is gone, and asyncio's
+    own `Process.wait` returns only after both.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.tail = Tail()
+        self.exited = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._say = say
+        self._pending = b""
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.tail.add(data)
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        if len(self._pending) > LINE_BYTES:
+            lines.append(self._pending)
+            self._pending = b""
+        for line in lines:
+            for start in range(0, len(line) or 1, LINE_BYTES):
+                self._tell(line[start : start + LINE_BYTES])
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if self._pending:
+            self._tell(self._pending)
+            self._pending = b""
+        self.ended.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def _tell(self, line: bytes) -> None:
+        self._say(line.decode("utf-8", "replace").rstrip("\r"))
+
+
 class LocalProcess(ProcessHandle):
     """A child of this process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, guard: int, say: Callable[[str], None]) -> None:
-        self._process = process
+    def __init__(self, transport: asyncio.SubprocessTransport, output: _Output, guard: int) -> None:
+        self._transport = transport
+        self._output = output
         self._guard = guard
-        self._say = say
-        self._tail = Tail()
-        assert process.stdout is not None
-        self._pump = asyncio.get_running_loop().create_task(self._read(process.stdout))
+        self._pid = transport.get_pid()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._pid
 
     async def wait(self) -> ProcessExit:
-        returncode = await self._process.wait()
-        await asyncio.wait([self._pump], timeout=OUTPUT_AFTER_EXIT_S)
-        self._pump.cancel()
+        await self._output.exited.wait()
+        # Whatever it started and left behind is in its group; a group without members is fine.
+        self._signal_group(signal.SIGKILL)
+        try:
+            async with asyncio.timeout(OUTPUT_AFTER_EXIT_S):
+                await self._output.ended.wait()
+        except TimeoutError:
+            pass
+        self._transport.close()
         if self._guard >= 0:
             os.close(self._guard)
             self._guard = -1
-        # Whatever it started and left behind is in its group; a group without members is fine.
-        self._signal_group(signal.SIGKILL)
+        returncode = self._transport.get_returncode()
+        assert returncode is not None
         return ProcessExit.of(returncode)
 
     def send_signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            self._process.send_signal(number)
+        if not self._output.exited.is_set():
+            self._transport.send_signal(number)
 
     def kill(self) -> None:
-        if self._process.returncode is None:
+        if not self._output.exited.is_set():
             self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         try:
-            os.killpg(self._process.pid, number)
+            os.killpg(self._pid, number)
         except (ProcessLookupError, PermissionError):
             pass
 
     def last_words(self) -> str:
-        return self._tail.text()
+        return self._output.tail.text()
 
     def describe(self) -> str:
-        return f"local process {self._process.pid}"
-
-    async def _read(self, stream: asyncio.StreamReader) -> None:
-        pending = b""
-        while chunk := await stream.read(LINE_BYTES):
-            self._tail.add(chunk)
-            *lines, pending = (pending + chunk).split(b"\n")
-            if len(pending) > LINE_BYTES:
-                lines.append(pending)
-                pending = b""
-            for line in lines:
-                self._say(line.decode("utf-8", "replace").rstrip("\r"))
-        if pending:
-            self._say(pending.decode("utf-8", "replace"))
+        return f"local process {self._pid}"
 
 
 async def start_process(
@@ -121,7 +149,8 @@ async def start_process(
     environment["PYTHONUNBUFFERED"] = "1"
     read_end, write_end = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Output(say),
             sys.executable, "-P", "-m", "executor_host.launch.child",
             str(os.getpid()), str(read_end), module, *arguments,
             stdin=asyncio.subprocess.DEVNULL,
@@ -136,7 +165,7 @@ async def start_process(
         raise
     finally:
         os.close(read_end)
-    return LocalProcess(process, write_end, say)
+    return LocalProcess(transport, output, write_end)
 
 
 class LocalLauncher(HostLauncher):
