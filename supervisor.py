@@ -33,7 +33,7 @@ from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, Proce
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
-from executor_host.launch.policy import RestartPolicy
+from executor_host.launch.policy import RestartLimits, RestartPolicy
 from frontend import sockets
 from frontend.cli import config
 from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
@@ -92,7 +92,7 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
-        self.policy = RestartPolicy()
+        self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self._owner = owner
         self._handle: ProcessHandle | None = None
         self._control: sockets.LoopSocket | None = None
@@ -273,7 +273,7 @@ class FrontSlot:
     def __init__(self, owner: Supervisor) -> None:
         self.epoch = ""
         self.connected = False
-        self.policy = RestartPolicy()
+        self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self.last_death = ""
         self.serving = asyncio.Event()
         self._owner = owner

@@ -7,6 +7,7 @@ default = "NAME"            # what jev-latest means; else the first model
 request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
+restarts = 5                # how often in a row a dead process is started again; 0: never
 
 [models.NAME]
 family = "sparrow"
@@ -35,6 +36,8 @@ from protocol.limits import MAX_NAME_CHARS
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
+DEFAULT_RESTARTS = 5
+"""Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
 
 class ConfigurationError(Exception):
@@ -64,6 +67,7 @@ class Configuration:
     request_timeout_s: float = limits.REQUEST_TIMEOUT_S
     max_body_bytes: int = limits.MAX_BODY_BYTES
     drain_s: float = DEFAULT_DRAIN_S
+    restarts: int = DEFAULT_RESTARTS
 
     @property
     def loopback(self) -> bool:
@@ -157,6 +161,7 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "request_timeout": ((int, float), "seconds above 0"),
     "max_body": ((int,), "bytes above 0"),
     "drain": ((int, float), "seconds above 0"),
+    "restarts": ((int,), "a number of restarts, 0 or more"),
 }
 _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
     "family": ((str,), "the name of a family"),
@@ -181,6 +186,8 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
     for key in ("request_timeout", "max_body", "drain"):
         if key in server and not server[key] > 0:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
+    if server.get("restarts", 0) < 0:
+        source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
     models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
@@ -195,6 +202,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
+        restarts=server.get("restarts", DEFAULT_RESTARTS),
     )
 
 
