@@ -63,6 +63,14 @@ def wait_for(fact: Callable[[], Any], what: str, log: Callable[[], str] = lambda
     raise AssertionError(f"never happened: {what}\n{log()}")
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs. A zombie does not: its parent is gone, and init reaps it when it likes."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 class Framehost:
     """One running `framehost serve`. Use `running(...)`."""
 
@@ -169,6 +177,14 @@ class Framehost:
             )
         )
 
+    def queued(self, number: int, model: str | None = None) -> None:
+        """Wait until exactly `number` units wait for the permit of the model."""
+        self.wait(lambda: self.model(model)["scheduler"]["waiting"] == number, f"{number} queued")
+
+    def running(self, model: str | None = None) -> None:
+        """Wait until a unit is in the host's hands."""
+        self.wait(lambda: self.model(model)["scheduler"]["running"] == 1, "a unit runs")
+
     def family(self) -> list[psutil.Process]:
         """The supervisor and everything below it."""
         top = psutil.Process(self.process.pid)
@@ -196,12 +212,16 @@ class Framehost:
     def open_request(self, state: Any) -> socket.socket:
         """A request whose answer has not been read: close it to leave."""
         body = json.dumps({"state": state, "questions": QUESTION}).encode()
-        connection = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
-        connection.sendall(
+        return self.connect(
             b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        """A connection to the port on which `sent` was sent."""
+        connection = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
+        connection.sendall(sent)
         return connection
 
     def _http(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
@@ -221,14 +241,36 @@ class Framehost:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(GUARD_S)
 
+    def wait_exit(self) -> int:
+        """The exit status, once it has ended by itself and its log has been read."""
+        status = self.process.wait(GUARD_S)
+        self._reader.join(GUARD_S)
+        return status
+
     def close(self) -> None:
+        """Kill what still runs. Whatever the test was about, no process of ours may be left after it."""
+        everyone: list[psutil.Process] = []
         if self.process.poll() is None:
+            everyone = self.family()
             self.process.kill()
         self.process.wait(GUARD_S)
+        wait_for(lambda: not any(map(alive, everyone)), f"the end of all of {everyone}", self.log)
         self._reader.join(GUARD_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._clients.shutdown(wait=True, cancel_futures=True)
+
+
+def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) -> Path:
+    """A TOML file at `path`: models by name, each a family and the options of it; `server` are server keys."""
+    lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
+    for name, fields in models.items():
+        options = {key: value for key, value in fields.items() if key not in ("family", "max_requests", "max_cost")}
+        lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
+        lines += [f"{key} = {fields[key]}" for key in ("max_requests", "max_cost") if key in fields]
+        lines += [f"[models.{name}.options]", *(f"{key} = {json.dumps(str(value))}" for key, value in options.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 @contextmanager
@@ -258,4 +300,25 @@ def tagged(mark: Path) -> list[str]:
     return [line.split()[0] for line in mark.read_text().splitlines()] if mark.exists() else []
 
 
-__all__ = ["QUESTION", "Answer", "Framehost", "running", "tagged", "wait_for"]
+def received(connection: socket.socket) -> bytes:
+    """Everything the server sends until it closes; b"" when it closed or reset without a word."""
+    data = b""
+    try:
+        while chunk := connection.recv(65536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+__all__ = [
+    "QUESTION",
+    "Answer",
+    "Framehost",
+    "alive",
+    "configuration",
+    "received",
+    "running",
+    "tagged",
+    "wait_for",
+]

@@ -1,12 +1,14 @@
 """The toy family in the host: echo, wait, spin, hold the interpreter lock, crash, abort, leak, lie.
 
 A state {"op": NAME, ...} selects what to do. Every op with "mark" appends its "tag" and the pid to that file
-first, which is the proof that the unit was started.
+first, which is the proof that the unit was started. With "seen", `wait` appends its tag to that file when it
+sees that it was cancelled, which is the proof that the cancel arrived; it goes on waiting all the same.
 
     wait        until the file "until" exists            (lets the lock go: the control thread answers)
     spin        the same without ever sleeping
     hold_gil    one C call of "seconds" that keeps the interpreter lock
     exit        os._exit("status")          abort     os.abort() after printing "words"
+    null        reads address 0
     raise       an ordinary exception       fatal     a device error       refuse    bad input
     leak        keeps "bytes" bytes
     lie         "huge": above the wire's limits, "foreign": not of this family, "nan": not finite
@@ -77,15 +79,19 @@ class ToyExecutor(Executor):
         if not isinstance(state, dict):
             state = {"op": "echo"}
         if "mark" in state:
-            with Path(state["mark"]).open("a") as file:
-                file.write(f"{state.get('tag', '')} {os.getpid()}\n")
+            _append(state["mark"], f"{state.get('tag', '')} {os.getpid()}")
         return self._do(state, call)
 
     def _do(self, state: dict[str, Any], call: Call) -> dict[str, Any]:
         op = state.get("op", "echo")
         answer: dict[str, Any] = {"pid": os.getpid(), "calls": self._calls, "tag": state.get("tag", "")}
         if op == "wait":
-            _wait_for(Path(state["until"]))
+            seen = False
+            while not Path(state["until"]).exists():
+                if "seen" in state and not seen and call.cancelled:
+                    seen = True
+                    _append(state["seen"], f"{state.get('tag', '')} {os.getpid()}")
+                time.sleep(POLL_S)
             answer["cancelled"] = call.cancelled
         elif op == "spin":
             while not Path(state["until"]).exists():
@@ -98,6 +104,8 @@ class ToyExecutor(Executor):
         elif op == "abort":
             print(state.get("words", "the toy aborts"), file=sys.stderr, flush=True)
             os.abort()
+        elif op == "null":
+            ctypes.string_at(0)
         elif op == "raise":
             raise RuntimeError("a secret of our insides")
         elif op == "fatal":
@@ -120,6 +128,11 @@ def _lie(how: str) -> dict[str, Any]:
     if how == "foreign":
         return {"something": "else"}
     raise NonFinite("the toy's numbers are not numbers")
+
+
+def _append(path: str, line: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{line}\n")
 
 
 def _wait_for(path: Path) -> None:
