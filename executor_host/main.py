@@ -98,6 +98,8 @@ class Host:
         board.announce(Progress(stage="warming", fraction=None))
         try:
             executor.warm_up()
+        except ConfigurationError as error:
+            return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         except Exception as error:
             return self._cannot_start(HostExit.WARM_UP_FAILED, error)
         if board.drain_wanted:

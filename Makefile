@@ -1,0 +1,58 @@
+# Every target creates what it needs itself; the virtual environment is rebuilt when a lock file changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8080
+
+.PHONY: help install serve test lint format types bench lock clean
+
+help:
+	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
+	@echo "make test     run the tests (ARGS=... are passed to pytest)"
+	@echo "make lint     ruff and mypy"
+	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
+	@echo "make install  only create $(VENV) with what serving needs"
+
+install: $(VENV)/base.stamp
+
+$(VENV)/base.stamp: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	touch $@
+
+serve: $(VENV)/base.stamp
+	$(BIN)/framehost serve --port $(PORT) $(ARGS)
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/test.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+# Resolve the dependencies anew; review the diff before committing it.
+lock:
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet pip-tools
+	$(VENV)/lock/bin/pip-compile --quiet --no-emit-index-url --no-emit-find-links --strip-extras --generate-hashes \
+		--output-file requirements.lock pyproject.toml
+	$(VENV)/lock/bin/pip-compile --quiet --no-emit-index-url --no-emit-find-links --strip-extras --generate-hashes \
+		--extra test --output-file requirements-test.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
