@@ -292,6 +292,7 @@ class FrontSlot:
                     "--management", owner.management_address, "--epoch", self.epoch,
                     "--listen", str(owner.listener.fileno()),
                     "--limits", json.dumps(owner.server_limits),
+                    *(["--access-log"] if owner.configuration.access_log else []),
                 ],
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[owner.listener.fileno()],
@@ -648,6 +649,8 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
     )
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.access_log:
+        configuration = dataclasses.replace(configuration, access_log=True)
     if arguments.port is not None:
         if not 0 <= arguments.port <= 65535:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
@@ -669,6 +672,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--access-log", action="store_true", help="log a line for every request")
     serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
     serve.set_defaults(run=_serve)
     decide.add_to(commands)

@@ -103,7 +103,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--epoch", required=True)
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
     parser.add_argument("--limits", type=json.loads, default={})
-    parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)
 
 
@@ -112,7 +112,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    logging.basicConfig(level=arguments.log_level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("framehost.access").setLevel(logging.INFO if arguments.access_log else logging.WARNING)
 
     async def serve() -> int:
         return await Front(arguments, asyncio.get_running_loop()).run()

@@ -161,6 +161,7 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "request_timeout": ((int, float), "seconds above 0"),
     "max_body": ((int,), "bytes above 0"),
     "drain": ((int, float), "seconds above 0"),
+    "access_log": ((bool,), "true or false"),
     "restarts": ((int,), "a number of restarts, 0 or more"),
 }
 _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
@@ -202,6 +203,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
+        access_log=server.get("access_log", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
     )
 

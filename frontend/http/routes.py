@@ -117,11 +117,15 @@ async def decide(request: web.Request) -> web.Response:
         return error_response(InternalError("the server failed on this request; its log has the reason"))
     finally:
         record.end(event)
-        access.info(
-            "%s %s %d model=%s total_ms=%.2f wait_ms=%.2f execute_ms=%.2f",
-            record.request_id, record.state.value, status, record.model or "-",
-            (server.clock() - record.received) * 1e3, record.waited * 1e3, record.executed * 1e3,
-        )  # fmt: skip
+        # One line for every request is a choice of the operator; a server error is always worth one.
+        level = logging.WARNING if status >= 500 else logging.INFO
+        if access.isEnabledFor(level):
+            access.log(
+                level,
+                "%s %s %d model=%s total_ms=%.2f wait_ms=%.2f execute_ms=%.2f",
+                record.request_id, record.state.value, status, record.model or "-",
+                (server.clock() - record.received) * 1e3, record.waited * 1e3, record.executed * 1e3,
+            )  # fmt: skip
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
