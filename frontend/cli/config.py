@@ -7,6 +7,7 @@ default = "NAME"            # what jev-latest means; else the first model
 request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
+    access_log = false          # a log line for every request, not only for server errors
 restarts = 5                # how often in a row a dead process is started again; 0: never
 
 [models.NAME]
@@ -67,6 +68,7 @@ class Configuration:
     request_timeout_s: float = limits.REQUEST_TIMEOUT_S
     max_body_bytes: int = limits.MAX_BODY_BYTES
     drain_s: float = DEFAULT_DRAIN_S
+    access_log: bool = False
     restarts: int = DEFAULT_RESTARTS
 
     @property
