@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +95,7 @@ class Framehost:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._clients = ThreadPoolExecutor(64)
+        self._connections: list[socket.socket] = []
         self.url = ""
 
     def _read(self) -> None:
@@ -209,9 +210,10 @@ class Framehost:
         """`decide` in a thread."""
         return self._clients.submit(self.decide, state, **options)
 
-    def open_request(self, state: Any) -> socket.socket:
+    def open_request(self, state: Any, *, model: str | None = None) -> socket.socket:
         """A request whose answer has not been read: close it to leave."""
-        body = json.dumps({"state": state, "questions": QUESTION}).encode()
+        document = {"state": state, "questions": QUESTION}
+        body = json.dumps(document if model is None else {**document, "model": model}).encode()
         return self.connect(
             b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
@@ -219,8 +221,9 @@ class Framehost:
         )
 
     def connect(self, sent: bytes = b"") -> socket.socket:
-        """A connection to the port on which `sent` was sent."""
+        """A connection to the port on which `sent` was sent. Closed with the server if not before."""
         connection = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
+        self._connections.append(connection)
         connection.sendall(sent)
         return connection
 
@@ -249,6 +252,8 @@ class Framehost:
 
     def close(self) -> None:
         """Kill what still runs. Whatever the test was about, no process of ours may be left after it."""
+        for connection in self._connections:
+            connection.close()
         everyone: list[psutil.Process] = []
         if self.process.poll() is None:
             everyone = self.family()
@@ -280,15 +285,19 @@ def running(
     config: Path | None = None,
     environment: dict[str, str] | None = None,
     wait: bool = True,
+    arguments: Sequence[str] = (),
 ) -> Iterator[Framehost]:
-    """A framehost on a free port with the given --model options (default: one toy called "toy"), or a config."""
-    arguments = ["serve", "--port", "0"]
+    """A framehost on a free port with the given --model options (default: one toy called "toy"), or a config.
+
+    `arguments` are added to the command line and win over it.
+    """
+    command = ["serve", "--port", "0"]
     if config is not None:
-        arguments += ["--config", str(config)]
+        command += ["--config", str(config)]
     else:
         for model in models or ("toy=toy",):
-            arguments += ["--model", model]
-    server = Framehost(arguments, runtime, environment)
+            command += ["--model", model]
+    server = Framehost([*command, *arguments], runtime, environment)
     try:
         yield server.opened() if wait else server
     finally:
