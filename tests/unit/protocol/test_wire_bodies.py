@@ -210,6 +210,23 @@ def test_what_no_message_can_carry_is_not_sent(value: Any) -> None:
     assert unsendable(value) is Malformed
 
 
+@pytest.mark.parametrize("kind", [TypeError, OverflowError, KeyError, MemoryError, BufferError, RecursionError])
+def test_whatever_the_library_raises_is_an_error_of_ours(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its errors have changed from release to release; a reader must survive the next ones too."""
+    frames = execute(b"\xc0")
+    original = msgpack.unpackb
+
+    def failing(packed: bytes, **options: Any) -> Any:
+        if packed == frames[2]:
+            raise kind("anything")
+        return original(packed, **options)
+
+    monkeypatch.setattr(msgpack, "unpackb", failing)
+    assert refusal(frames) is (LimitExceeded if kind is RecursionError else Malformed)
+
+
 def test_text_that_is_not_utf8_is_refused() -> None:
     """In a value and in a key."""
     assert refusal(execute(b"\xa2\xff\xff")) is Malformed

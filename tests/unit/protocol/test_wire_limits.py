@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
-from protocol import limits
+from protocol import addresses, limits
 from protocol.errors import LimitExceeded, Malformed, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import Bye, Cancel, Execute, Lane, Message, Want
@@ -135,3 +136,11 @@ def test_texts(make: Any, most: int, least: int) -> None:
 def test_the_socket_guard_is_above_every_frame() -> None:
     """The transport's own limit drops in silence, so ours must always speak first."""
     assert max(limits.MAX_BUFFER_BYTES, limits.MAX_BODY_BYTES) < limits.SOCKET_MAX_FRAME_BYTES
+
+
+def test_the_path_of_a_socket() -> None:
+    """MAX_IPC_PATH_BYTES counts bytes and not characters; the error names the path."""
+    longest = Path("/" + "é" * (limits.MAX_IPC_PATH_BYTES // 2))
+    assert addresses.ipc(longest) == f"ipc://{longest}"
+    with pytest.raises(LimitExceeded, match=str(limits.MAX_IPC_PATH_BYTES)):
+        addresses.ipc(Path(f"{longest}x"))
