@@ -414,12 +414,14 @@ class Supervisor:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
         budget = self.configuration.drain_s if self._failure is None else 0.0
         deadline = self.loop.time() + budget
-        if self._front.connected:
+        connected = self._front.connected
+        if connected:
             self.tell_front(Drain(budget_s=budget))
         else:
+            # It is still starting, or died a moment ago: nobody's request is in it.
             self._front.kill()
         await self._until(deadline + STOP_MARGIN_S, [front])
-        in_time = self.front_ended is None or self.front_ended.status == HostExit.CLEAN
+        in_time = not connected or self.front_ended is None or self.front_ended.status == HostExit.CLEAN
         if not front.done():
             in_time = False
             self.console.say("front", "still running after the drain budget; killed")

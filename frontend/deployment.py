@@ -177,12 +177,14 @@ class Deployment:
         self.scheduler.suspend()
 
     def close(self) -> None:
-        """End the link for good, at the end of the process. Units still in the host's hands fail."""
-        if self._link is not None:
-            link, self._link = self._link, None
-            if self.availability is Availability.READY:
-                self._close_queue(Availability.FAILED, math.inf)
+        """End the link for good, at the end of the process. What runs and what waits ends with 503."""
+        if self.availability is Availability.READY:
+            self._close_queue(Availability.FAILED, math.inf)
+        self.availability = Availability.FAILED
+        link, self._link = self._link, None
+        if link is not None:
             link.end(reason="the server is stopping", retry_after=1)
+        self.scheduler.fail_waiting(lambda: HostLost("the server is stopping", dispatched=False, retry_after=1))
 
     # One request
 

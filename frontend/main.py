@@ -88,9 +88,12 @@ class Front:
         drained = await until_idle(self._server, budget_s)
         if not drained:
             log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
-        await self._runner.cleanup()
         for deployment in self._server.deployments.values():
             deployment.close()
+        if not drained:
+            # What was in a queue or a host has just ended with 503: let these answers leave.
+            await until_idle(self._server, GRACE_S)
+        await self._runner.cleanup()
         self._server.pool.shutdown(wait=False, cancel_futures=True)
         self._management.close("drained" if drained else "drain budget spent")
         self._zmq.destroy(linger=None)
