@@ -1,0 +1,153 @@
+"""Stopping: what was accepted is answered, what comes is refused, and it ends within its budget whatever happens."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.process.harness import Framehost, alive, configuration, received, running
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+
+
+def nothing_left(server: Framehost, everyone: list[psutil.Process]) -> None:
+    server.wait(lambda: not any(map(alive, everyone)), "nothing is left")
+    places = list(next(server.runtime.glob("framehost-*")).iterdir())
+    assert [[path.name for path in place.iterdir()] for place in places] == [["lock"]]
+
+
+@SIGNALS
+def test_a_stop_answers_what_it_has_accepted_and_refuses_what_comes(runtime: Path, number: signal.Signals) -> None:
+    """Running and queued requests are answered 200, newcomers 503; then exit 0, no process, no socket."""
+    until = runtime / "until"
+    with running(runtime) as server:
+        everyone = server.family()
+        first = server.soon({"op": "wait", "until": str(until)})
+        server.running()
+        queued = [server.soon({"tag": tag}) for tag in "bc"]
+        server.queued(2)
+        server.process.send_signal(number)
+        server.line("stopping")
+        server.wait(lambda: server.get("/health").json["status"] == "draining", "the front drains")
+        newcomer = server.decide("late")
+        assert newcomer.status == 503
+        assert int(newcomer.headers["retry-after"]) >= 1
+        assert server.get("/health").status == 503
+        assert server.get("/healthz").status == 200
+        assert not first.done()
+        until.touch()
+        assert [request.result(30).status for request in (first, *queued)] == [200, 200, 200]
+        assert server.wait_exit() == 0
+        nothing_left(server, everyone)
+
+
+def test_a_drain_that_takes_too_long_ends_and_says_so(runtime: Path) -> None:
+    """A unit that never ends: the budget is kept, the client is told 503, the exit status is not that of a success."""
+    config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.3)
+    with running(runtime, config=config) as server:
+        everyone = server.family()
+        running_one = server.soon({"op": "wait", "until": "never"})
+        server.running()
+        waiting_one = server.soon("b")
+        server.queued(1)
+        server.process.terminate()
+        assert server.wait_exit() == 6
+        assert running_one.result(30).status == waiting_one.result(30).status == 503
+        assert "stopping" in waiting_one.result(30).json["detail"]["message"]
+        assert "drain budget" in server.log()
+        nothing_left(server, everyone)
+
+
+def test_a_drain_is_bounded_while_the_interpreter_lock_is_held(runtime: Path) -> None:
+    """The host cannot even hear the stop: it is killed after the budget."""
+    mark = runtime / "mark"
+    config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.3)
+    with running(runtime, config=config) as server:
+        everyone = server.family()
+        server.soon({"op": "hold_gil", "seconds": 1000, "mark": str(mark)})
+        server.wait(mark.exists, "the lock is held")
+        server.process.terminate()
+        assert server.wait_exit() == 6
+        nothing_left(server, everyone)
+
+
+@SIGNALS
+def test_a_second_signal_ends_at_once(runtime: Path, number: signal.Signals) -> None:
+    """Nobody who asks twice wants to wait for a drain of 30 s."""
+    with running(runtime) as server:
+        everyone = server.family()
+        server.soon({"op": "wait", "until": "never"})
+        server.running()
+        server.process.send_signal(number)
+        server.line("stopping")
+        server.process.send_signal(number)
+        assert server.wait_exit() == 130
+        nothing_left(server, everyone)
+
+
+def test_a_stop_while_loading_does_not_wait_for_the_load(runtime: Path) -> None:
+    """F3: a host that is not ready has nothing to finish: it is ended, the exit is clean."""
+    config = configuration(runtime / "c.toml", {"toy": {"gate": runtime / "never"}, "other": {}})
+    with running(runtime, config=config, wait=False) as server:
+        server.line("toy", "loading")
+        server.line("other", "ready in")
+        everyone = server.family()
+        server.process.terminate()
+        assert server.wait_exit() == 0
+        assert "starting again" not in server.log()
+        nothing_left(server, everyone)
+
+
+def test_a_stop_between_two_starts_does_not_start_again(runtime: Path) -> None:
+    """The back-off before a restart ends with the stop."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "load"}})
+    with running(runtime, config=config, wait=False) as server:
+        server.line("starting again in 1 s")
+        server.process.terminate()
+        assert server.wait_exit() == 0
+        assert "starting again in 2 s" not in server.log()
+
+
+def test_idle_connections_and_endless_uploads_do_not_prolong_a_stop(runtime: Path) -> None:
+    """I5: neither a client that says nothing nor one that never finishes its body outlasts the budget."""
+    config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.5)
+    with running(runtime, config=config) as server:
+        everyone = server.family()
+        silent = server.connect()
+        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert kept.recv(4096).startswith(b"HTTP/1.1 200")
+        partial = server.connect(b"POST /v1/systemone HTTP/1.1\r\nHo")
+        upload = server.connect(
+            b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+        )
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 1, "the upload is open")
+        server.process.terminate()
+        assert server.wait_exit() == 6, "one request was open to the end"
+        for connection in (silent, kept, partial, upload):
+            received(connection)
+        nothing_left(server, everyone)
+
+
+def test_an_idle_connection_alone_does_not_spoil_a_stop(runtime: Path) -> None:
+    """A keep-alive connection is no request: the exit is clean and does not wait for the budget."""
+    with running(runtime) as server:
+        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert kept.recv(4096).startswith(b"HTTP/1.1 200")
+        server.connect()
+        assert server.stop() == 0
+
+
+def test_a_stop_with_a_dead_front_is_still_a_stop(runtime: Path) -> None:
+    """Killed in the moment of the stop, the front is not waited for."""
+    with running(runtime) as server:
+        everyone = server.family()
+        psutil.Process(server.front_pid()).suspend()
+        server.process.terminate()
+        server.line("stopping")
+        next(process for process in everyone if "frontend.main" in process.cmdline()).kill()
+        assert server.wait_exit() == 6, "it had been asked to drain and could not"
+        nothing_left(server, everyone)
