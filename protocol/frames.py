@@ -95,7 +95,7 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
     for frame in frames:
         if type(frame) is not bytes:
             _check_flat(frame)
-    kind, header, body, *buffers = frames
+    kind, header, body = frames[0], frames[1], frames[2]
     version, sender, call, budget = _decode_header(header)
     if len(kind) != 1:
         raise Malformed(f"the kind is one byte, this one has {len(kind)}", call=call)
@@ -109,13 +109,13 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
     if len(body) > limits.MAX_BODY_BYTES:
         raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
     try:
-        if buffers:
+        if count == 3:
+            message = message_type.from_body(_unpack_map(body, NO_BUFFERS))
+        else:
             _check_total(frames, call)
-            unpacker = Unpacker(buffers)
+            unpacker = Unpacker(frames[3:])
             message = message_type.from_body(_unpack_map(body, unpacker))
             unpacker.finish()
-        else:
-            message = message_type.from_body(_unpack_map(body, NO_BUFFERS))
     except ProtocolError as error:
         error.call = call
         raise
@@ -148,7 +148,7 @@ def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
     if type(header) is not list or len(header) < 3:
         raise Malformed("a header is an array that begins with version, incarnation and call id")
     # These three keep their places in every version, so that a peer of another one can be answered.
-    version, incarnation, call = header[:3]
+    version, incarnation, call = header[0], header[1], header[2]
     if type(version) is not int or not 0 <= version <= 127:
         raise Malformed("the version is an integer 0..127")
     if type(call) is not int or not 0 <= call <= limits.MAX_CALL_ID:
