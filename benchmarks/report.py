@@ -1,0 +1,258 @@
+"""From samples to tables, ratios and goals. No measuring here, so that a report can be made from a file again.
+
+Absolute numbers move by tens of percent between machines, and on one machine between minutes. A ratio of two
+servers that were measured within the same seconds does not, so the goals are ratios, taken per round and then
+reduced to their median.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.load import Load
+from benchmarks.machine import Shares
+from benchmarks.memory import Memory
+from benchmarks.servers import TARGETS
+
+CONNECTIONS = (1, 8, 64)
+BUSY_LIMIT = 1000.0
+"""Requests a second that one worker can answer when each takes 1 ms."""
+
+ADDED_LATENCY_GOAL = 1.4
+ONE_OUTSTANDING_GOAL = 0.7
+PIPELINED_GOAL = 0.45
+UTILISATION_GOAL = 0.80
+MEMORY_GOAL_MIB = 110.0
+START_GOAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of the load generator."""
+
+    target: str
+    connections: int
+    round: int
+    load: Load
+    shares: Shares
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything one run of the benchmark found out."""
+
+    machine: str
+    versions: str
+    seconds: int
+    samples: list[Sample] = field(default_factory=list)
+    starts: dict[str, list[float]] = field(default_factory=dict)
+    memory: dict[str, list[dict[str, Memory]]] = field(default_factory=dict)
+    pingpong_us: list[dict[str, float]] = field(default_factory=list)
+
+    def of(self, target: str, connections: int) -> list[Sample]:
+        """The samples of one row: the quiet ones if there are any, else all."""
+        all_of_it = [s for s in self.samples if s.target == target and s.connections == connections]
+        return [s for s in all_of_it if not s.shares.noisy] or all_of_it
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median with its range."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Spread | None:
+        """None when there is nothing to reduce."""
+        known = list(values)
+        return cls(statistics.median(known), min(known), max(known)) if known else None
+
+    def text(self, form: str) -> str:
+        """`median (low..high)`."""
+        return f"{self.median:{form}} ({self.low:{form}}..{self.high:{form}})"
+
+
+Table = list[list[str]]
+
+
+def load_table(results: Results) -> Table:
+    """One line per server and number of connections."""
+    head = ["server", "connections", "requests/s", "p50 ms", "p99 ms", "cores server/wrk", "others", "quiet rounds"]
+    rows = [head]
+    for target in TARGETS:
+        for connections in CONNECTIONS:
+            samples = results.of(target.name, connections)
+            if not samples:
+                continue
+            rate = Spread.over(s.load.requests_per_s for s in samples)
+            p50 = Spread.over(s.load.p50_ms for s in samples)
+            assert rate is not None
+            assert p50 is not None
+            measured = [s for s in results.samples if s.target == target.name and s.connections == connections]
+            quiet = sum(not s.shares.noisy for s in measured)
+            server = statistics.median(s.shares.server for s in samples)
+            client = statistics.median(s.shares.client for s in samples)
+            others = statistics.median(s.shares.others + s.shares.stolen for s in samples)
+            rows.append(
+                [
+                    target.title,
+                    str(connections),
+                    rate.text(",.0f"),
+                    p50.text(".2f"),
+                    f"{statistics.median(s.load.p99_ms for s in samples):.2f}",
+                    f"{server:.2f} / {client:.2f}",
+                    f"{others:.2f}",
+                    f"{quiet}/{len(measured)}" + ("" if quiet else " NOISY"),
+                ]
+            )
+    return rows
+
+
+def idle_table(results: Results) -> Table:
+    """Memory and start-up."""
+    rows = [["server", "start s", "processes", "RSS MiB", "PSS MiB", "PSS MiB of each part"]]
+    for target in TARGETS:
+        start = Spread.over(results.starts.get(target.name, ()))
+        memory = results.memory.get(target.name)
+        if start is None or not memory:
+            continue
+        total = [sum(parts.values(), Memory(0, 0.0, 0.0)) for parts in memory]
+        parts = ", ".join(
+            f"{role} {statistics.median(m[role].pss for m in memory):.0f}"
+            for role in ("supervisor", "front", "host", "other")
+            if all(role in m for m in memory)
+        )
+        rows.append(
+            [
+                target.title,
+                start.text(".2f"),
+                str(total[-1].processes),
+                f"{statistics.median(m.rss for m in total):.0f}",
+                f"{statistics.median(m.pss for m in total):.0f}",
+                parts if "front" in parts else "",
+            ]
+        )
+    return rows
+
+
+def ratios(results: Results, top: str, bottom: str, connections: int, of: Callable[[Load], float]) -> Spread | None:
+    """`top` / `bottom`, round by round. A round counts if both are kept, unless that leaves none."""
+    above = {s.round: of(s.load) for s in results.of(top, connections)}
+    below = {s.round: of(s.load) for s in results.of(bottom, connections)}
+    paired = Spread.over(above[r] / below[r] for r in above.keys() & below.keys())
+    if paired is None and above and below:
+        return Spread.over([statistics.median(above.values()) / statistics.median(below.values())])
+    return paired
+
+
+def ratio_table(results: Results) -> Table:
+    """framehost with the no-op model over each reference."""
+    rows = [["framehost no-op over", "connections", "requests/s ratio", "p50 ratio"]]
+    for bottom in ("inline", "floor-pipelined", "floor-one"):
+        for connections in CONNECTIONS:
+            rate = ratios(results, "framehost-noop", bottom, connections, lambda load: load.requests_per_s)
+            p50 = ratios(results, "framehost-noop", bottom, connections, lambda load: load.p50_ms)
+            if rate is not None and p50 is not None:
+                rows.append([bottom, str(connections), rate.text(".2f"), p50.text(".2f")])
+    return rows
+
+
+def _added_latency(results: Results) -> Spread | None:
+    """(framehost - inline) / (floor - inline) at one connection, by p50."""
+    rounds: list[dict[int, float]] = [
+        {s.round: s.load.p50_ms for s in results.of(name, 1)} for name in ("framehost-noop", "inline", "floor-one")
+    ]
+    if not all(rounds):
+        return None
+    shared = rounds[0].keys() & rounds[1].keys() & rounds[2].keys()
+    ours, inline, floor = rounds
+    if shared:
+        triples = [(ours[r], inline[r], floor[r]) for r in shared]
+    else:
+        a, b, c = (statistics.median(values.values()) for values in rounds)
+        triples = [(a, b, c)]
+    return Spread.over((ours - inline) / (floor - inline) for ours, inline, floor in triples if floor > inline)
+
+
+def goal_table(results: Results) -> Table:
+    """The goals, what was measured, and whether each is met."""
+    rows = [["goal", "limit", "measured", "met"]]
+
+    def add(what: str, spread: Spread | None, form: str, sign: str, limit: float, unit: str = "") -> None:
+        if spread is not None:
+            met = spread.median <= limit if sign == "<=" else spread.median >= limit
+            rows.append([what, f"{sign} {limit:g}{unit}", spread.text(form) + unit, "yes" if met else "NO"])
+
+    add(
+        "1 connection: p50 added over inline / what the floor adds",
+        _added_latency(results), ".2f", "<=", ADDED_LATENCY_GOAL,
+    )  # fmt: skip
+    p50 = ratios(results, "framehost-noop", "floor-one", 1, lambda load: load.p50_ms)
+    if p50 is not None:
+        rows.append(["1 connection: p50 / the floor's p50 (the other reading)", "", p50.text(".2f"), ""])
+
+    def rate(load: Load) -> float:
+        return load.requests_per_s
+
+    add(
+        "64 connections: requests/s / the one-outstanding floor's",
+        ratios(results, "framehost-noop", "floor-one", 64, rate), ".2f", ">=", ONE_OUTSTANDING_GOAL,
+    )  # fmt: skip
+    add(
+        "64 connections: requests/s / the pipelined floor's",
+        ratios(results, "framehost-noop", "floor-pipelined", 64, rate), ".2f", ">=", PIPELINED_GOAL,
+    )  # fmt: skip
+    add(
+        "executor utilisation, 1 ms model, 64 connections",
+        Spread.over(s.load.requests_per_s / BUSY_LIMIT for s in results.of("framehost-1ms", 64)),
+        ".2f", ">=", UTILISATION_GOAL,
+    )  # fmt: skip
+    add(
+        "idle PSS of front + host, embedded model",
+        Spread.over(m["front"].pss + m["host"].pss for m in results.memory.get("framehost-sparrow", ())),
+        ".0f", "<=", MEMORY_GOAL_MIB, " MiB",
+    )  # fmt: skip
+    add(
+        "`framehost serve` to the first answer, embedded model",
+        Spread.over(results.starts.get("framehost-sparrow", ())), ".2f", "<=", START_GOAL_S, " s",
+    )  # fmt: skip
+    return rows
+
+
+def render(results: Results, *, markdown: bool) -> str:
+    """The whole report."""
+    rounds = len({sample.round for sample in results.samples})
+    method = f"rounds: {rounds}, {results.seconds} s per row; medians over the quiet rounds (lowest..highest)"
+    tables = (load_table(results), idle_table(results), ratio_table(results), goal_table(results))
+    draw = _markdown if markdown else _plain
+    blocks = [f"{results.machine}\n{results.versions}\n{method}", *(draw(table) for table in tables if len(table) > 1)]
+    trip = Spread.over(trips["p50_us"] for trips in results.pingpong_us)
+    if trip is not None:
+        p99 = statistics.median(trips["p99_us"] for trips in results.pingpong_us)
+        blocks.append(
+            f"bare ZeroMQ round trip between two processes, frames of the same sizes: p50 {trip.text('.0f')} us, "
+            f"p99 {p99:.0f} us"
+        )
+    return "\n\n".join(blocks)
+
+
+def _plain(table: Table) -> str:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def _markdown(table: Table) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    lines.insert(1, "|---" * len(table[0]) + "|")
+    return "\n".join(lines)
