@@ -1,0 +1,105 @@
+"""Restarts are budgeted: N starts and then an exit status, or a model that is gone while the others serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from tests.process.harness import Framehost, configuration, running, tagged
+
+
+def test_a_model_that_never_loads_is_started_as_often_as_configured(runtime: Path) -> None:
+    """B11, B3: the first start and two restarts, then exit status 4 with the model and its last words."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "load"}}, restarts=2)
+    with running(runtime, config=config, wait=False) as server:
+        assert server.wait_exit() == 4
+        assert sum("exit status 65 (load failed)" in line and "[toy " in line for line in server.lines) == 3
+        assert "model 'toy' could not be started" in server.log()
+        assert "the toy cannot be loaded" in server.lines[-1] or "the toy cannot be loaded" in server.log()
+
+
+def test_a_configuration_error_is_not_tried_twice(runtime: Path) -> None:
+    """Starting again would fail again: one start, exit status 2, and the host's own words."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "configuration"}})
+    with running(runtime, config=config, wait=False) as server:
+        assert server.wait_exit() == 2
+        assert sum("ended: " in line for line in server.lines) == 1
+        assert "it will not be started again" in server.log()
+        assert "the toy's checkpoint is not a checkpoint" in server.log()
+
+
+def test_one_model_that_cannot_start_stops_the_others_too(runtime: Path) -> None:
+    """J4: every resident model is required before the port opens; a half server is never served."""
+    config = configuration(runtime / "c.toml", {"good": {}, "bad": {"fail": "configuration"}})
+    with running(runtime, config=config, wait=False) as server:
+        assert server.wait_exit() == 2
+        assert "model 'bad' could not be started" in server.log()
+        assert "serving" not in server.log()
+
+
+def kill_host(server: Framehost, model: str) -> None:
+    psutil.Process(server.host(model)["pid"]).kill()
+
+
+def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime: Path) -> None:
+    """Queued requests of the dead model end with 503 at once, not at their deadline; the other one answers."""
+    mark = runtime / "mark"
+    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
+    with running(runtime, config=config) as server:
+        first = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)}, model="one")
+        server.running("one")
+        queued = [server.soon({"tag": tag, "mark": str(mark)}, model="one") for tag in "bc"]
+        server.queued(2, "one")
+        kill_host(server, "one")
+        answers = [request.result(30) for request in (first, *queued)]
+        assert [answer.status for answer in answers] == [503, 503, 503]
+        assert all(answer.headers["retry-after"] for answer in answers)
+        assert all("failed" in answer.json["detail"]["message"] for answer in answers)
+        assert tagged(mark) == ["a"], "nothing of the queue was started"
+        health = server.get("/health")
+        assert health.status == 200
+        assert health.json == {"status": "degraded", "models": {"one": "failed", "two": "ready"}}
+        assert server.decide("x", model="two").status == 200
+        newcomer = server.decide("x", model="one")
+        assert newcomer.status == 503
+        assert newcomer.headers["retry-after"]
+        assert server.host("one")["state"] == "failed"
+        assert "SIGKILL" in server.host("one")["failed"]
+        server.wait(server.idle, "idle")
+        assert server.stop() == 0
+
+
+def test_the_last_model_takes_the_server_along(runtime: Path) -> None:
+    """B3: with nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
+    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
+    with running(runtime, config=config) as server:
+        kill_host(server, "one")
+        server.line("one", "it will not be started again")
+        server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")
+        waiting = server.soon({"op": "wait", "until": "never"}, model="two")
+        server.running("two")
+        kill_host(server, "two")
+        assert server.wait_exit() == 4
+        assert waiting.result(30).status == 503
+        assert "no model is left" in server.log()
+
+
+def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path) -> None:
+    """A model whose budget is spent stays failed in the eyes of the next front."""
+    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=1)
+    with running(runtime, config=config) as server:
+        for number in (1, 2):
+            kill_host(server, "one")
+            server.wait(lambda n=number: sum("killed by SIGKILL" in line for line in server.lines) == n, "its end")
+            if number == 1:
+                server.wait(lambda: server.host("one")["state"] == "ready", "the restart")
+        server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")
+        old = server.front_pid()
+        psutil.Process(old).kill()
+        server.wait(lambda: server.status()["front_process"]["pid"] != old, "a new front")
+        server.wait(lambda: server.status()["front_process"]["serving"], "which serves")
+        assert server.get("/health").json == {"status": "degraded", "models": {"one": "failed", "two": "ready"}}
+        answer = server.decide("x", model="one")
+        assert answer.status == 503
+        assert server.decide("x", model="two").status == 200
