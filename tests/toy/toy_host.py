@@ -11,7 +11,8 @@ sees that it was cancelled, which is the proof that the cancel arrived; it goes 
     null        reads address 0
     raise       an ordinary exception       fatal     a device error       refuse    bad input
     leak        keeps "bytes" bytes
-    lie         "huge": above the wire's limits, "foreign": not of this family, "nan": not finite
+    lie         "huge": above the wire's limits, "deep": too deep for it, "unpackable": of no type it has,
+                "foreign": not of this family, "nothing": no outputs at all, "nan": not finite
     child       leaves a background process behind that holds stdout, and returns its pid
 
 As the model PATH: "noop" answers without reading the payload; "busy=MS" burns MS milliseconds of CPU.
@@ -125,6 +126,15 @@ class ToyExecutor(Executor):
 def _lie(how: str) -> dict[str, Any]:
     if how == "huge":
         return {"numbers": 2**64}
+    if how == "deep":
+        nested: dict[str, Any] = {"pid": 0}
+        for _ in range(2_000):
+            nested = {"pid": nested}
+        return nested
+    if how == "unpackable":
+        return {"pid": object()}
+    if how == "nothing":
+        return None  # type: ignore[return-value]
     if how == "foreign":
         return {"something": "else"}
     raise NonFinite("the toy's numbers are not numbers")
