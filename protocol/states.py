@@ -9,7 +9,14 @@ from typing import Final, Generic, TypeVar
 from protocol.errors import BadTransition
 
 
-class HostState(enum.Enum):
+class _Word(enum.Enum):
+    """An enum whose members hash by identity: they are keys of tables that every request walks through, and
+    the standard hash of an enum is computed in Python each time."""
+
+    __hash__ = object.__hash__
+
+
+class HostState(_Word):
     """Where one incarnation of an executor host is, seen from the supervisor and from itself."""
 
     STARTING = "starting"
@@ -26,7 +33,7 @@ class HostState(enum.Enum):
         return self in (HostState.STOPPED, HostState.DEAD)
 
 
-class HostEvent(enum.Enum):
+class HostEvent(_Word):
     """What moves a host."""
 
     WELCOME = "welcome"
@@ -60,7 +67,7 @@ HOST: Final[Mapping[tuple[HostState, HostEvent], HostState]] = {
 }
 
 
-class RequestState(enum.Enum):
+class RequestState(_Word):
     """Where one request is in the front. The last five are ends, and a request has exactly one."""
 
     RECEIVED = "received"
@@ -79,7 +86,7 @@ class RequestState(enum.Enum):
         return self in _ENDS
 
 
-class RequestEvent(enum.Enum):
+class RequestEvent(_Word):
     """What moves a request."""
 
     PREPARE = "prepare"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import pytest
@@ -53,6 +53,13 @@ def unsendable(value: Any) -> type[ProtocolError]:
         encode(Execute(payload={"x": value}), incarnation=INCARNATION, call=7)
     assert caught.value.call == 7
     return type(caught.value)
+
+
+class Point(NamedTuple):
+    """A tuple with names, as any library may return."""
+
+    x: int
+    y: list[int]
 
 
 LIES = {
@@ -235,7 +242,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 
 def test_sequences_arrive_as_lists_and_mappings_as_dicts() -> None:
     """What the sender held in a tuple, a named tuple or an ordered dict is a list or a dict at the other end."""
-    point = collections.namedtuple("Point", "x y")(1, [2])  # noqa: PYI024 - an untyped tuple of a stranger
+    point = Point(1, [2])
     payload = {
         "t": (1, (2,)),
         "p": point,
@@ -251,7 +258,7 @@ def test_sequences_arrive_as_lists_and_mappings_as_dicts() -> None:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_unknown_and_missing_fields_are_refused(message: Message) -> None:
     """Within one version a field more would be a meaning silently dropped, and a field less one silently invented."""
-    body = {name: value for name, value in message.to_body().items() if name != "facts"}
+    body: dict[Any, Any] = {name: value for name, value in message.to_body().items() if name != "facts"}
     if "facts" in message.CHECKS:
         body["facts"] = {}
     lane, kind = lane_of(message), message.KIND
