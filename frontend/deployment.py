@@ -199,7 +199,10 @@ class Deployment:
         if self._slots is not None:
             self._admit(self._slots, 0, context)
         processor, identity = self.processor, self._identity
-        prepared = await self._compute(body_bytes, context, lambda: processor.prepare(request))
+        if body_bytes <= limits.INLINE_WORK_BYTES:
+            prepared = processor.prepare(request)
+        else:
+            prepared = await self._in_pool(context, lambda: processor.prepare(request))
         record.advance(RequestEvent.PREPARE)
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
@@ -211,7 +214,9 @@ class Deployment:
             output = await self.scheduler.run_with_context(context, self._sender(unit, context))
             record.unit_done()
             outputs.append(processor.absorb(prepared, index, output.values))
-        return await self._compute(prepared.work, context, lambda: processor.finish(prepared, outputs))
+        if prepared.work <= limits.INLINE_WORK_BYTES:
+            return processor.finish(prepared, outputs)
+        return await self._in_pool(context, lambda: processor.finish(prepared, outputs))
 
     def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
@@ -226,10 +231,8 @@ class Deployment:
 
         return start
 
-    async def _compute(self, size: int, context: ExecutionContext, work: Callable[[], T]) -> T:
-        """Run pure computation: on the loop when small, in the pool when large, its permits held meanwhile."""
-        if size <= limits.INLINE_WORK_BYTES:
-            return work()
+    async def _in_pool(self, context: ExecutionContext, work: Callable[[], T]) -> T:
+        """Run the pure computation of a large request in a thread, its permits held until the thread is done."""
         owner = context.clone()
 
         def guarded() -> T:
@@ -237,9 +240,10 @@ class Deployment:
             return work()
 
         job = self._loop.run_in_executor(self._pool, guarded)
-        # A thread cannot be stopped, so the reservation goes with the job and not with the caller.
         job.add_done_callback(lambda _: owner.close())
-        return await job
+        # A thread cannot be stopped, so the reservation goes with the job and not with the caller: without the
+        # shield, the caller's cancellation would end the future, and with it the owner, while the thread goes on.
+        return await asyncio.shield(job)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:
