@@ -1,0 +1,49 @@
+"""A family for tests of the front: units that are numbered documents, preparation that a test can hold back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+
+from frontend.answers import noul_answer
+from frontend.families.base import Decision, Prepared, Processor
+from frontend.questions import DecisionRequest
+from protocol.families import Family
+from protocol.payloads import TextRequest
+
+GATE = threading.Event()
+"""`prepare` waits for it when the state is "held"."""
+
+ENTERED = threading.Event()
+"""Set by a `prepare` that waits."""
+
+
+class FakeProcessor(Processor):
+    """State "units:N" makes N units, "cost:N" costs N, "large" is finished in the pool, "held" waits for GATE."""
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        state = str(request.state)
+        if state == "held":
+            ENTERED.set()
+            assert GATE.wait(20)
+        kind, _, number = state.partition(":")
+        count = int(number) if kind == "units" else 1
+        units = tuple(TextRequest(json.dumps([state, index]).encode()) for index in range(count))
+        return Prepared(
+            units,
+            cost=int(number) if kind == "cost" else 1,
+            work=2**20 if state == "large" else 1,
+            context=request.questions,
+        )
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        return Decision((("q", noul_answer(prepared.context[0], 0.5)),), len(outputs), extras={"x_all": list(outputs)})  # type: ignore[index]
+
+
+FAKE = Family(
+    name="fake",
+    processor="tests.unit.fake_family:FakeProcessor",
+    executor="",
+    payload="protocol.payloads:TextRequest",
+)
