@@ -40,5 +40,5 @@ def check(status: int, body: bytes) -> None:
     if status != 200:
         raise ValueError(f"status {status}: {body[:300]!r}")
     answered = json.loads(body)["answers"].keys()
-    if answered != REQUEST["questions"].keys():
+    if answered != ANSWERS.keys():
         raise ValueError(f"answered {sorted(answered)}: {body[:300]!r}")

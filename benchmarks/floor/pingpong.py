@@ -23,7 +23,7 @@ UNIT, RESULT = bytes(160), bytes(40)
 
 def answer(address: str) -> None:
     """The other process."""
-    socket = zmq.Context.instance().socket(zmq.ROUTER)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.bind(address)
     while True:
         peer, _, header, _ = socket.recv_multipart()
@@ -36,7 +36,7 @@ def ask(seconds: float) -> dict[str, float]:
         address = f"ipc://{Path(directory) / 'ping'}"
         child = subprocess.Popen([sys.executable, "-m", "benchmarks.floor.pingpong", "--answer", address])
         try:
-            socket = zmq.Context.instance().socket(zmq.DEALER)
+            socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
             socket.setsockopt(zmq.RECONNECT_IVL, 5)
             socket.connect(address)
             trips = []

@@ -33,7 +33,7 @@ class Link:
 
     def __init__(self, address: str, window: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self._socket.bind(address)
         self._window = window or sys.maxsize
         self._waiting: deque[tuple[bytes, bytes]] = deque()
@@ -63,7 +63,7 @@ class Link:
         self._socket.send_multipart((WORKER, call, body), zmq.NOBLOCK)
 
     def _read(self) -> None:
-        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             _, call, body = self._socket.recv_multipart(zmq.NOBLOCK)
             self._outstanding -= 1
             if self._waiting:

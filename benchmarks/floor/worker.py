@@ -13,7 +13,7 @@ from benchmarks.floor.work import decide
 def main() -> None:
     """Work until terminated."""
     address, busy_s = sys.argv[1], float(sys.argv[2])
-    socket = zmq.Context.instance().socket(zmq.DEALER)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.setsockopt(zmq.IDENTITY, b"worker")
     socket.connect(address)
     socket.send(b"hello")
