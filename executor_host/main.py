@@ -35,6 +35,10 @@ from protocol.payloads import Payload
 from protocol.states import HostEvent
 
 
+MAX_NOTE_CHARS = 200
+"""Of an executor's progress note; it is one line on a terminal."""
+
+
 class UnitCall:
     """What an executor may ask about the unit it is executing."""
 
@@ -87,9 +91,7 @@ class Host:
         board, executor = self._board, self._executor
         board.announce(Progress(stage="loading", fraction=0.0))
         try:
-            facts = executor.load(
-                lambda fraction, note: board.announce(Progress(stage="loading", fraction=fraction, note=note))
-            )
+            facts = executor.load(self._progress)
         except ConfigurationError as error:
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         except Exception as error:
@@ -109,6 +111,11 @@ class Host:
         board.announce(Ready(address=self._data_address, facts=dict(facts)))
         return None
 
+    def _progress(self, fraction: float, note: str) -> None:
+        """An executor's progress, held to what the wire allows: a rounding error must not end a load."""
+        within = min(max(fraction, 0.0), 1.0) if fraction == fraction else None  # NaN is no place
+        self._board.announce(Progress(stage="loading", fraction=within, note=note[:MAX_NOTE_CHARS]))
+
     def _cannot_start(self, status: HostExit, error: Exception, *, tell_trace: bool = True) -> HostExit:
         if tell_trace:
             traceback.print_exception(error)
@@ -122,18 +129,15 @@ class Host:
         poller = zmq.Poller()
         poller.register(data, zmq.POLLIN)
         poller.register(board.main_wake, zmq.POLLIN)
-        while True:
-            try:
+        while not board.drain_wanted:
+            for ready, _ in poller.poll():
+                if ready == board.main_wake:
+                    clear(board.main_wake)
+                    continue
                 peer, *frames = data.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                if board.drain_wanted:
-                    break
-                poller.poll()
-                clear(board.main_wake)
-                continue
-            if not self._handle(peer, frames):
-                data.close()
-                return HostExit.RETIRED
+                if not self._handle(peer, frames):
+                    data.close()
+                    return HostExit.RETIRED
         board.advance(HostEvent.DRAIN)
         data.close()
         return HostExit.CLEAN

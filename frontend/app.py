@@ -25,7 +25,6 @@ def build(server: Server) -> web.Application:
     for path, handler in GET:
         _add(app, path, "GET", handler)
     app.router.add_route("*", "/{path:.*}", routes.not_found)
-    app.on_response_prepare.append(routes.label)
     return app
 
 

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 
+import uvloop
 import zmq
 from aiohttp import web
 
@@ -121,7 +122,9 @@ def main(argv: list[str] | None = None) -> int:
     async def serve() -> int:
         return await Front(arguments, asyncio.get_running_loop()).run()
 
-    return asyncio.run(serve())
+    # The loop is a third of what a small request costs; this one halves that (docs/benchmarks.md).
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve())
 
 
 if __name__ == "__main__":

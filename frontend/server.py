@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -40,12 +41,12 @@ class Server:
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
     )
+    clock: Callable[[], float] = time.monotonic
+    """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
-    clock: Callable[[], float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = self.loop.time
         self.requests = RequestTable(self.clock)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes

@@ -66,25 +66,31 @@ def request_id(request: web.Request) -> str:
     return known
 
 
-async def label(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the request id on a response; runs for every response of the application, errors included."""
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+def json_response(
+    request: web.Request, document: object, *, status: int = 200, headers: dict[str, str] | None = None
+) -> web.Response:
+    """A strict JSON response with the request's id: NaN and infinities raise instead of leaving the process.
+
+    Every response of this server is made here.
+    """
     identifier = request_id(request)
-    response.headers["x-request-id"] = identifier
-    response.headers["x-typesafe-request-id"] = identifier
+    fields = {
+        hdrs.CONTENT_TYPE: "application/json; charset=utf-8",
+        "x-request-id": identifier,
+        "x-typesafe-request-id": identifier,
+    }
+    if headers:
+        fields.update(headers)
+    return web.Response(body=_encode(document).encode(), status=status, headers=fields)
 
 
-def json_response(document: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A strict JSON response: NaN and infinities raise instead of leaving the process."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return web.Response(
-        body=text.encode(), status=status, headers=headers, content_type="application/json", charset="utf-8"
-    )
-
-
-def error_response(error: RequestError) -> web.Response:
+def error_response(request: web.Request, error: RequestError) -> web.Response:
     """The System One shape of an error."""
     status, document, headers = systemone.render_error(error)
-    return json_response(document, status=status, headers=headers)
+    return json_response(request, document, status=status, headers=headers)
 
 
 async def decide(request: web.Request) -> web.Response:
@@ -107,14 +113,14 @@ async def decide(request: web.Request) -> web.Response:
             event = RequestEvent.EXPIRE
         elif record.allows(RequestEvent.REFUSE) and status < 500:
             event = RequestEvent.REFUSE
-        response = error_response(error)
+        response = error_response(request, error)
         if not request.content.is_eof():
             # The rest of an upload we do not want would be taken for the next request.
             response.force_close()
         return response
     except Exception:
         log.exception("request %s failed", record.request_id)
-        return error_response(InternalError("the server failed on this request; its log has the reason"))
+        return error_response(request, InternalError("the server failed on this request; its log has the reason"))
     finally:
         record.end(event)
         # One line for every request is a choice of the operator; a server error is always worth one.
@@ -147,7 +153,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         except TimeoutError:
             raise TimedOut(_timeout_text(record, deadline - record.received)) from None
         guard.disarm()
-    return json_response(systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
+    return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
 
 
 def _timeout_text(record: Any, budget: float) -> str:
@@ -166,19 +172,19 @@ async def models(request: web.Request) -> web.Response:
         for deployment in server.deployments.values()
     ]
     data = [{"id": entry["name"], "object": "model", "created": 0, "owned_by": "framehost"} for entry in listed]
-    return json_response({"models": listed, "object": "list", "data": data})
+    return json_response(request, {"models": listed, "object": "list", "data": data})
 
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: readiness. 200 when admission is open and at least one resident model is ready."""
     status, document = request.app[SERVER].health(request.query.get("model"))
     headers: dict[str, str] | None = {hdrs.RETRY_AFTER: "1"} if status == 503 else None
-    return json_response(document, status=status, headers=headers)
+    return json_response(request, document, status=status, headers=headers)
 
 
 async def alive(request: web.Request) -> web.Response:
     """GET /healthz: liveness. The loop turns, and nothing else is claimed."""
-    return json_response({"status": "alive"})
+    return json_response(request, {"status": "alive"})
 
 
 async def not_found(request: web.Request) -> web.Response:
@@ -187,7 +193,7 @@ async def not_found(request: web.Request) -> web.Response:
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
         "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz"
     )
-    return _plain_error(404, "not_found_error", text)
+    return _plain_error(request, 404, "not_found_error", text)
 
 
 def method_not_allowed(allowed: str) -> Handler:
@@ -195,15 +201,17 @@ def method_not_allowed(allowed: str) -> Handler:
 
     async def refuse(request: web.Request) -> web.Response:
         text = f"{request.method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
-        return _plain_error(405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
+        return _plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
 
     return refuse
 
 
-def _plain_error(status: int, word: str, text: str, headers: dict[str, str] | None = None) -> web.Response:
+def _plain_error(
+    request: web.Request, status: int, word: str, text: str, headers: dict[str, str] | None = None
+) -> web.Response:
     # Clients of every dialect meet these two, so the body can be read by all of them.
     document = {
         "detail": {"error_type": word, "message": text},
         "error": {"message": text, "type": word, "code": status},
     }
-    return json_response(document, status=status, headers=headers)
+    return json_response(request, document, status=status, headers=headers)
