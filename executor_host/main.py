@@ -34,7 +34,6 @@ from protocol.messages import Execute, Failure, Lane, Message, Progress, Ready, 
 from protocol.payloads import Payload
 from protocol.states import HostEvent
 
-
 MAX_NOTE_CHARS = 200
 """Of an executor's progress note; it is one line on a terminal."""
 
