@@ -15,6 +15,7 @@ import enum
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ class Deployment:
         self.scheduler.suspend()
         self.availability = Availability.LOADING
         self.last_death = ""
-        self._identity = ""
+        self.identity = ""
+        """What the host calls its weights; equal exactly for equal answers."""
+        self.created = int(time.time())
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
         self._orphan: Occupation | None = None
@@ -112,11 +115,11 @@ class Deployment:
         if self._link is not None:
             raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
         identity = str(up.facts.get("identity", ""))
-        if self._identity and identity != self._identity:
+        if self.identity and identity != self.identity:
             # What waits was prepared for another model and must not run on this one.
             ended = self.scheduler.fail_waiting(self._replaced)
             log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
-        self._identity = identity
+        self.identity = identity
         self.processor = self._make_processor(up.facts)
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
@@ -198,7 +201,7 @@ class Deployment:
         """
         if self._slots is not None:
             self._admit(self._slots, 0, context)
-        processor, identity = self.processor, self._identity
+        processor, identity = self.processor, self.identity
         if body_bytes <= limits.INLINE_WORK_BYTES:
             prepared = processor.prepare(request)
         else:
@@ -209,7 +212,7 @@ class Deployment:
         self.refuse_unless_expected(context)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
-            if self._identity != identity:
+            if self.identity != identity:
                 raise self._replaced()
             output = await self.scheduler.run_with_context(context, self._sender(unit, context))
             record.unit_done()
@@ -278,7 +281,7 @@ class Deployment:
             family=self.family.name,
             availability=self.availability.value,
             incarnation="" if self._linked is None else self._linked.incarnation,
-            identity=self._identity,
+            identity=self.identity,
             last_death=self.last_death,
             scheduler=self.scheduler.statistics(),
             admissions=tuple(layer.statistics() for layer in self._layers),

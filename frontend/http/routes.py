@@ -17,6 +17,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -161,17 +162,23 @@ def _timeout_text(record: Any, budget: float) -> str:
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: one document in the shapes of both listings of the field."""
-    server = request.app[SERVER]
+    """GET /v1/models: one document in the shapes of both listings of the field.
+
+    Both want a date; what we know is since when this front has served the model.
+    """
+    deployments = request.app[SERVER].deployments.values()
     listed = [
         {
             "name": deployment.name,
-            "description": f"{deployment.family.name} model, {deployment.availability.value}",
-            "release_date": "1970-01-01",
+            "description": f"{deployment.family.name} model {deployment.identity}".strip(),
+            "release_date": datetime.fromtimestamp(deployment.created, UTC).date().isoformat(),
         }
-        for deployment in server.deployments.values()
+        for deployment in deployments
     ]
-    data = [{"id": entry["name"], "object": "model", "created": 0, "owned_by": "framehost"} for entry in listed]
+    data = [
+        {"id": deployment.name, "object": "model", "created": deployment.created, "owned_by": "framehost"}
+        for deployment in deployments
+    ]
     return json_response(request, {"models": listed, "object": "list", "data": data})
 
 
