@@ -36,6 +36,10 @@ RETRY_AFTER_MAX_S: Final = 5
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
 
+LINGERING_S: Final = 2.0
+"""After a refused upload, how long the rest of it is still read and dropped, so that the client can read the
+answer before its connection is reset; the library's default is 10 s."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 

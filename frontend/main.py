@@ -24,6 +24,7 @@ import zmq
 from aiohttp import web
 
 from frontend import app, limits
+from frontend.http.connection import ClientConnection
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
 from protocol.exits import HostExit
@@ -43,10 +44,9 @@ class Front:
         self._runner = web.AppRunner(
             app.build(self._server),
             handler_cancellation=True,  # a client that leaves cancels its handler; never the library's default
-            access_log=None,
-            keepalive_timeout=limits.KEEPALIVE_S,
             shutdown_timeout=GRACE_S,
         )
+        self._listener: asyncio.Server | None = None
         self._socket = socket.socket(fileno=arguments.listen)
         self._stop: asyncio.Future[float] = loop.create_future()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -72,9 +72,13 @@ class Front:
 
     async def _open(self) -> None:
         await self._runner.setup()
-        site = web.SockSite(self._runner, self._socket, backlog=limits.LISTEN_BACKLOG)
-        await site.start()
-        self._management.serving(site.name)
+        server = self._runner.server
+        assert server is not None
+        # Not a Site of the library: it would make the library's own connections, with its error bodies.
+        self._listener = await self._loop.create_server(
+            lambda: ClientConnection(server), sock=self._socket, backlog=limits.LISTEN_BACKLOG
+        )
+        self._management.serving(str(self._socket.getsockname()))
 
     def _drain(self, budget_s: float) -> None:
         self._server.draining = True
@@ -94,6 +98,8 @@ class Front:
         if not drained:
             # What was in a queue or a host has just ended with 503: let these answers leave.
             await until_idle(self._server, GRACE_S)
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
         self._server.pool.shutdown(wait=False, cancel_futures=True)
         self._management.close("drained" if drained else "drain budget spent")

@@ -56,7 +56,7 @@ class _Ids:
 _ids = _Ids()
 
 
-def request_id(request: web.Request) -> str:
+def request_id(request: web.BaseRequest) -> str:
     """The id every response to `request` carries: the client's own label if it is sane, else one of ours."""
     known: str | None = request.get(RECORD)
     if known is None:
@@ -71,7 +71,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=F
 
 
 def json_response(
-    request: web.Request, document: object, *, status: int = 200, headers: dict[str, str] | None = None
+    request: web.BaseRequest, document: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
     """A strict JSON response with the request's id: NaN and infinities raise instead of leaving the process.
 
@@ -213,8 +213,13 @@ def method_not_allowed(allowed: str) -> Handler:
     return refuse
 
 
+def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Response:
+    """An error that no route has handled: the request was no HTTP, or a handler has a bug."""
+    return _plain_error(request, status, "api_usage_error" if status < 500 else "internal_error", text)
+
+
 def _plain_error(
-    request: web.Request, status: int, word: str, text: str, headers: dict[str, str] | None = None
+    request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     # Clients of every dialect meet these two, so the body can be read by all of them.
     document = {
