@@ -7,7 +7,7 @@ default = "NAME"            # what jev-latest means; else the first model
 request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
-    access_log = false          # a log line for every request, not only for server errors
+access_log = false          # a log line for every request, not only for server errors
 restarts = 5                # how often in a row a dead process is started again; 0: never
 
 [models.NAME]
@@ -23,6 +23,7 @@ truncate = true
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -187,7 +188,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
     if not 0 <= server.get("port", 8080) <= 65535:
         source.fail(("server", "port"), f"{server['port']} is not a port number 0..65535")
     for key in ("request_timeout", "max_body", "drain"):
-        if key in server and not server[key] > 0:
+        if key in server and not 0 < server[key] < math.inf:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if server.get("restarts", 0) < 0:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
