@@ -1,0 +1,213 @@
+"""The configuration: every kind of mistake is found before anything starts, and its place is named."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+import supervisor
+from frontend.cli import check, config
+from frontend.cli.config import ConfigurationError
+from protocol.exits import ServeExit
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "framehost.toml"
+    file.write_text(text)
+    return file
+
+
+GOOD = """\
+[server]
+host = "::1"
+port = 0
+default = "second"
+request_timeout = 10
+max_body = 1000
+drain = 2.5
+restarts = 0
+
+[models.first]
+family = "sparrow"
+
+[models.second]
+family = "sparrow"
+max_requests = 3
+max_cost = 400
+"""
+
+
+def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
+    """Every key arrives where it is used; what is not given has its documented default."""
+    found = config.load(write(tmp_path, GOOD))
+    assert (found.host, found.port, found.default) == ("::1", 0, "second")
+    assert (found.request_timeout_s, found.max_body_bytes, found.drain_s, found.restarts) == (10.0, 1000, 2.5, 0)
+    first, second = found.models
+    assert (first.max_requests, first.max_cost, first.path) == (1024, None, None)
+    assert (second.max_requests, second.max_cost) == (3, 400)
+    plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
+    assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
+
+
+MISTAKES = [
+    ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: models, server"),
+    ("[server]\nprot = 1\n", 2, "server.prot", "unknown key"),
+    ('[server]\nport = "80"\n', 2, "server.port", "'80' is not a port number"),
+    ("[server]\n\nport = 65536\n", 3, "server.port", "65536 is not a port number"),
+    ("[server]\nport = -1\n", 2, "server.port", "not a port number"),
+    ("[server]\nport = true\n", 2, "server.port", "True is not a port number"),
+    ('[server]\nhost = "example.org"\n', 2, "server.host", "not an IP address"),
+    ("[server]\nrequest_timeout = 0\n", 2, "server.request_timeout", "not seconds above 0"),
+    ("[server]\nrequest_timeout = nan\n", 2, "server.request_timeout", "not seconds above 0"),
+    ("[server]\nrequest_timeout = inf\n", 2, "server.request_timeout", "not seconds above 0"),
+    ("[server]\ndrain = inf\n", 2, "server.drain", "not seconds above 0"),
+    ("[server]\naccess_log = 1\n", 2, "server.access_log", "1 is not true or false"),
+    ("[server]\nmax_body = 0\n", 2, "server.max_body", "not bytes above 0"),
+    ("[server]\nmax_body = 1.5\n", 2, "server.max_body", "not bytes above 0"),
+    ("[server]\ndrain = -1\n", 2, "server.drain", "not seconds above 0"),
+    ("[server]\nrestarts = -1\n", 2, "server.restarts", "0 or more"),
+    ('# nothing\n[server]\nport = 1\n', 1, "models", "there is no model"),
+    ('[server]\ndefault = "n"\n[models.m]\nfamily = "sparrow"\n', 2, "server.default", "there is no model 'n'"),
+    ("[models.m]\npath = \"x\"\n", 1, "models.m", "the family is missing"),
+    ('[models.m]\n\nfamily = "parrot"\n', 3, "models.m.family", "there is no model family 'parrot'; known families"),
+    ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
+    ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
+    ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[models.m]\nfamily = "sparrow"\nmax_requests = true\n', 3, "models.m.max_requests", "True is not"),
+    ('[models.m]\nfamily = "sparrow"\ndevice = "gpu"\n', 3, "models.m.device", "unknown key"),
+    ('[models]\nm = 3\n', 2, "models.m", "a table is expected"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.options]\nwhat = 1\n', 4, "models.m.options.what", "no option 'what'"),
+    ('[models."a b"]\nfamily = "parrot"\n', 2, "models.a b.family", "no model family"),
+    ('[models.m]\nfamily = "sparrow"\noptions = 1\n', 3, "models.m.options", "1 is not a table"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "key", "message"), MISTAKES, ids=[entry[2] for entry in MISTAKES])
+def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: int, key: str, message: str) -> None:
+    """Decision 35: a person finds the place without searching."""
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(file)
+    said = str(caught.value)
+    assert said.startswith(f"{file}, line {line}, key {key}: ")
+    assert message in said
+
+
+def test_a_long_model_name_is_refused(tmp_path: Path) -> None:
+    """Names are shown in logs and travel on the wire: at most 200 printable characters."""
+    for name in ("x" * 201, "line\\nbreak"):
+        with pytest.raises(ConfigurationError, match="printable"):
+            config.load(write(tmp_path, f'[models."{name}"]\nfamily = "sparrow"\n'))
+
+
+@pytest.mark.parametrize(("text", "message"), [("x = = 1", "not TOML"), ("[a]\n[a]\n", "not TOML")])
+def test_what_is_no_toml_is_said(tmp_path: Path, text: str, message: str) -> None:
+    """With the parser's own line and column."""
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        config.load(write(tmp_path, text))
+    assert "line" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Missing, a folder, or not text."""
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "missing", tmp_path, binary):
+        with pytest.raises(ConfigurationError, match="cannot be read") as caught:
+            config.load(path)
+        assert str(path) in str(caught.value)
+
+
+# --model NAME=FAMILY[:PATH]
+
+
+def test_models_of_the_command_line() -> None:
+    """NAME=FAMILY, with a path after the first colon; without any, the embedded model."""
+    found = config.from_models(["a=sparrow", "b=sparrow:/some/where:else=x"])
+    assert [(model.name, model.family, model.path) for model in found.models] == [
+        ("a", "sparrow", None),
+        ("b", "sparrow", "/some/where:else=x"),
+    ]
+    assert found.default == "a"
+    assert [model.name for model in config.from_models([]).models] == ["sparrow"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("sparrow", "expected NAME=FAMILY"),
+        ("=sparrow", "expected NAME=FAMILY"),
+        ("a=", "expected NAME=FAMILY"),
+        ("a=:path", "expected NAME=FAMILY"),
+        ("a=parrot", "no model family 'parrot'"),
+    ],
+)
+def test_a_model_option_that_is_none_is_quoted(argument: str, message: str) -> None:
+    """The text repeats what was given and shows the form."""
+    with pytest.raises(ConfigurationError, match=message):
+        config.from_models([argument])
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    """A name means one model."""
+    with pytest.raises(ConfigurationError, match="two models called 'a'"):
+        config.from_models(["a=sparrow", "a=sparrow:/x"])
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--host", "::"], "--insecure"),
+        (["--host", "192.0.2.1"], "refusing to listen on 192.0.2.1"),
+        (["--host", "example.org"], "not an IP address"),
+        (["--port", "65536"], "a port is 0..65535"),
+        (["--port", "-1"], "a port is 0..65535"),
+        (["--model", "nonsense"], "expected NAME=FAMILY"),
+        (["--config", "x.toml", "--model", "a=sparrow"], "not both"),
+        (["--config", "there is no such file"], "cannot be read"),
+    ],
+)
+def test_serve_refuses_before_it_touches_anything(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line on stderr, exit status 2; nothing is bound and no directory is made."""
+    monkeypatch.setattr(supervisor, "bind", pytest.fail)
+    assert supervisor.main(["serve", *arguments]) == ServeExit.CONFIGURATION
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
+def test_loopback_needs_no_word(host: str) -> None:
+    """Every loopback address is this machine alone."""
+    assert config.Configuration(models=(), default="", host=host).loopback
+
+
+def test_localhost_is_the_loopback_address() -> None:
+    """The one name that is allowed, because it means the same everywhere."""
+    assert config.check_host("localhost") == "127.0.0.1"
+
+
+def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`framehost check`: exit 0, the address, each model with its bounds, the default marked."""
+    file = write(tmp_path, GOOD)
+    assert supervisor.main(["check", "--config", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: listens on ::1 port 0" in said
+    assert "second (default): sparrow" in said
+    assert "max_requests 3, max_cost 400" in said
+
+
+def test_check_of_a_bad_file_is_exit_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`framehost check`: the same line that `serve` would say."""
+    file = write(tmp_path, "[server]\nprot = 1\n")
+    assert check.run(argparse.Namespace(config=str(file))) == 2
+    assert capsys.readouterr().err.startswith(f"framehost: {file}, line 2, key server.prot: unknown key")

@@ -1,0 +1,61 @@
+"""When a dead process is started again. Pure: no clock but the numbers passed in."""
+
+from __future__ import annotations
+
+from executor_host.launch.policy import RestartLimits, RestartPolicy
+from protocol.exits import HostExit
+
+CRASH = 1
+
+
+def delays(policy: RestartPolicy, deaths: int, ready_for_s: float | None = None) -> list[float | None]:
+    return [policy.after_death(status=CRASH, ready_for_s=ready_for_s) for _ in range(deaths)]
+
+
+def test_the_first_restart_is_immediate_and_the_next_ever_later() -> None:
+    """A single crash costs nothing but the load; a loop of them does not burn the machine."""
+    assert delays(RestartPolicy(), 6) == [0.0, 0.5, 1.0, 2.0, 4.0, None]
+
+
+def test_the_budget_is_the_number_of_restarts() -> None:
+    """0: never. None for ever after it is spent."""
+    assert delays(RestartPolicy(RestartLimits(budget=0)), 2) == [None, None]
+    assert delays(RestartPolicy(RestartLimits(budget=2)), 4) == [0.0, 0.5, None, None]
+
+
+def test_no_delay_is_longer_than_the_longest() -> None:
+    """Also after so many deaths that the factor would overflow any patience."""
+    policy = RestartPolicy(RestartLimits(budget=100, longest_delay_s=3.0))
+    assert delays(policy, 100)[-3:] == [3.0, 3.0, 3.0]
+
+
+def test_stable_time_makes_the_budget_whole() -> None:
+    """Ready for long enough before the death: this one counts as the first again."""
+    policy = RestartPolicy(RestartLimits(budget=2, stable_s=60))
+    assert delays(policy, 2) == [0.0, 0.5]
+    assert policy.after_death(status=CRASH, ready_for_s=60.0) == 0.0
+    assert policy.after_death(status=CRASH, ready_for_s=59.9) == 0.5
+    assert policy.after_death(status=CRASH, ready_for_s=59.9) is None
+    assert policy.restarts == 4, "never forgotten"
+
+
+def test_a_configuration_error_is_never_tried_again() -> None:
+    """Also not as the first death, and not after stable time."""
+    policy = RestartPolicy()
+    assert policy.after_death(status=HostExit.CONFIGURATION, ready_for_s=None) is None
+    assert policy.after_death(status=HostExit.CONFIGURATION, ready_for_s=1e9) is None
+    assert policy.restarts == 0
+
+
+def test_a_signal_has_no_status_and_is_a_crash() -> None:
+    """SIGKILL, and even a clean exit that nobody asked for, are restarted."""
+    policy = RestartPolicy()
+    assert policy.after_death(status=None, ready_for_s=1.0) == 0.0
+    assert policy.after_death(status=0, ready_for_s=1.0) == 0.5
+
+
+def test_it_shows_its_counts() -> None:
+    """For a debugger or a log line."""
+    policy = RestartPolicy()
+    delays(policy, 2)
+    assert repr(policy) == "<RestartPolicy restarts=2 in_a_row=2/5>"
