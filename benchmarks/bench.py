@@ -119,7 +119,7 @@ def _arguments() -> argparse.Namespace:
     names = [target.name for target in TARGETS]
     parser = argparse.ArgumentParser(prog="benchmarks.bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=3, help="of load for each row in each round")
+    parser.add_argument("--seconds", type=int, default=2, help="of load for each row in each round")
     parser.add_argument("--quick", action="store_true", help="one round of one second: a smoke test, not a result")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, metavar="S",

@@ -95,7 +95,7 @@ def describe() -> str:
 
 def versions() -> str:
     """What ran, in one line."""
-    names = ("aiohttp", "pyzmq", "msgpack", "numpy", "sparrow-decider")
+    names = ("aiohttp", "uvloop", "pyzmq", "msgpack", "numpy", "sparrow-decider")
     libraries = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     said = subprocess.run(["wrk", "--version"], capture_output=True, text=True, check=False).stdout
     wrk = re.search(r"\d+(\.\d+)+", said)

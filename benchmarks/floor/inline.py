@@ -7,6 +7,7 @@ import json
 
 from aiohttp import web
 
+from benchmarks.floor import loop
 from benchmarks.floor.work import decide
 
 
@@ -15,6 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--busy-ms", type=float, default=0.0)
+    loop.add_argument(parser)
     arguments = parser.parse_args()
     busy_s = arguments.busy_ms / 1000
 
@@ -23,7 +25,7 @@ def main() -> None:
 
     app = web.Application()
     app.router.add_post("/v1/systemone", handle)
-    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, access_log=None)
+    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, access_log=None, loop=loop.make(arguments))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ import msgpack
 import zmq
 from aiohttp import web
 
+from benchmarks.floor import loop
+
 WORKER = b"worker"
 
 
@@ -79,6 +81,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--window", type=int, default=0, help="units at the worker at a time, 0 for no bound")
     parser.add_argument("--busy-ms", type=float, default=0.0)
+    loop.add_argument(parser)
     arguments = parser.parse_args()
     link = web.AppKey("link", Link)
 
@@ -101,7 +104,7 @@ def main() -> None:
     app = web.Application()
     app.cleanup_ctx.append(worker)
     app.router.add_post("/v1/systemone", handle)
-    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, access_log=None)
+    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, access_log=None, loop=loop.make(arguments))
 
 
 if __name__ == "__main__":
