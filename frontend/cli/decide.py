@@ -7,6 +7,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     except urllib.error.HTTPError as error:
         print(f"framehost decide: {error.code}: {_message(error.read())}", file=sys.stderr)
         return 1
+    except (HTTPException, UnicodeDecodeError) as error:
+        return _no_answer(arguments.url, error)
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "reason", error)
         print(
@@ -66,8 +69,21 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    print(text if arguments.json else render(json.loads(text), colour=sys.stdout.isatty()))
+    if not arguments.json:
+        try:
+            text = render(json.loads(text), colour=sys.stdout.isatty())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _no_answer(arguments.url, error)
+    print(text)
     return 0
+
+
+def _no_answer(url: str, error: Exception) -> int:
+    print(
+        f"framehost decide: what answers at {url} is no framehost of this version ({type(error).__name__}: {error})",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def request_body(arguments: argparse.Namespace) -> dict[str, Any]:
