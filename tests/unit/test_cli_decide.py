@@ -1,0 +1,220 @@
+"""`framehost decide`: options to a question, an answer to lines, and errors that say what to do."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import supervisor
+from frontend.cli import decide
+
+
+def body(*arguments: str) -> dict[str, Any]:
+    return decide.request_body(supervisor.parser().parse_args(["decide", *arguments]))
+
+
+def test_a_choice_with_and_without_descriptions() -> None:
+    """NAME=TEXT describes, NAME alone does not; the text may contain an equals sign."""
+    made = body("--state", "s", "--ask", "which?", "--choice", "a=x=1", "--choice", "b", "--model", "m")
+    assert made == {
+        "model": "m",
+        "state": "s",
+        "questions": {
+            "answer": {"type": "choice", "instructions": "which?", "criteria": {"a": "x=1", "b": None}},
+        },
+    }
+
+
+def test_the_other_two_kinds() -> None:
+    """Yes or no, with or without sides; levels in the order they were given."""
+    assert body("--state", "s", "--ask", "so?", "--noul")["questions"]["answer"] == {
+        "type": "noul",
+        "instructions": "so?",
+    }
+    assert body("--state", "s", "--noul", "true=yes")["questions"]["answer"]["criteria"] == {"true": "yes"}
+    assert body("--state", "s", "--score", "low", "--score", "high")["questions"]["answer"] == {
+        "type": "score",
+        "criteria": ["low", "high"],
+    }
+
+
+def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """@FILE and -, as curl has it."""
+    (tmp_path / "state").write_text("from a file: é")
+    assert body("--state", f"@{tmp_path / 'state'}", "--noul")["state"] == "from a file: é"
+    monkeypatch.setattr("sys.stdin", io.StringIO("from stdin"))
+    assert body("--state", "-", "--noul")["state"] == "from stdin"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--state", "s"], "give one of --choice, --noul and --score; example: --choice billing="),
+        (["--state", "s", "--noul", "--score", "a"], "give one of"),
+        (["--state", "s", "--choice", "=x"], "a name of its own"),
+        (["--state", "s", "--choice", "a", "--choice", "a=x"], "a name of its own"),
+        (["--state", "s", "--noul", "maybe=x"], "--noul takes true=TEXT and false=TEXT"),
+        (["--state", "@there is no such file", "--noul"], "No such file"),
+        (["--state", "s", "--noul", "--url", "ftp://127.0.0.1/"], "is not an http address"),
+    ],
+)
+def test_options_that_make_no_question_are_exit_status_two(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr; nothing was sent."""
+    assert supervisor.main(["decide", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("framehost decide: ")
+    assert message in said.err
+
+
+ANSWERS: dict[str, Any] = {
+    "noul": {"type": "noul", "noul": 0.25},
+    "choice": {
+        "type": "choice",
+        "choice": "billing",
+        "confidence": 0.5,
+        "probabilities": {"billing": 0.75, "bug": 0.25},
+    },
+    "score": {
+        "type": "score",
+        "score": 1.5,
+        "confidence": 0.5,
+        "legend": {"1": "low", "2": "a very long level " * 5},
+        "probabilities": {"1": 0.5, "2": 0.5},
+    },
+}
+
+
+def response(kind: str) -> dict[str, Any]:
+    return {"model": "m", "answers": {"answer": ANSWERS[kind]}, "usage": {"input_tokens": 7, "output_tokens": 0}}
+
+
+def test_an_answer_is_a_headline_bars_and_the_cost() -> None:
+    """The whole rendering of a choice, as a person sees it."""
+    assert decide.render(response("choice"), colour=False).splitlines() == [
+        "billing  (confidence 0.50)",
+        f"  billing  {'█' * 22}{'·' * 8}   75.0%",
+        f"  bug      {'█' * 8}{'·' * 22}   25.0%",
+        "  m, 7 tokens",
+    ]
+
+
+def test_the_best_row_stands_out_on_a_terminal() -> None:
+    """Bold, and only there."""
+    lines = decide.render(response("choice"), colour=True).splitlines()
+    assert [line.startswith("\x1b[1m") for line in lines] == [False, True, False, False]
+
+
+def test_a_probability_of_yes_is_an_answer() -> None:
+    """Below a half it reads "no", with the number it came from."""
+    lines = decide.render(response("noul"), colour=False).splitlines()
+    assert lines[0] == "no  (P(yes) 0.250)"
+    assert [line.split()[0] for line in lines[1:3]] == ["yes", "no"]
+
+
+def test_long_levels_are_cut() -> None:
+    """No row is wider than a terminal."""
+    lines = decide.render(response("score"), colour=False).splitlines()
+    assert lines[0] == "1.50  (confidence 0.50)"
+    assert all(len(line) < 100 for line in lines)
+    assert "…" in lines[2]
+
+
+class Reply(BaseHTTPRequestHandler):
+    reply: tuple[int, bytes] = (200, b"{}")
+    asked: list[Any]
+
+    def do_POST(self) -> None:
+        type(self).asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        status, content = type(self).reply
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Reply.asked = []
+    with HTTPServer(("127.0.0.1", 0), Reply) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_answer_is_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 0; the request went to the one route there is, with or without a slash in the address."""
+    Reply.reply = (200, json.dumps(response("noul")).encode())
+    assert supervisor.main(["decide", "--url", url + "/", "--state", "s", "--noul"]) == 0
+    assert capsys.readouterr().out.startswith("no  (P(yes) 0.250)\n")
+    assert Reply.asked == [("/v1/systemone", {"state": "s", "questions": {"answer": {"type": "noul"}}})]
+
+
+def test_json_is_printed_as_it_came(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs: the bytes of the server, unchanged."""
+    Reply.reply = (200, b'{ "answers" : 1 }')
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "--json"]) == 0
+    assert capsys.readouterr().out == '{ "answers" : 1 }\n'
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "message"),
+    [
+        (
+            422,
+            b'{"detail": [{"loc": ["body", "state"], "msg": "is missing", "type": "missing"}]}',
+            "422: body.state: is missing",
+        ),
+        (503, b'{"detail": {"error_type": "x", "message": "model is restarting"}}', "503: model is restarting"),
+        (502, b"<html>Bad Gateway</html>", "502: <html>Bad Gateway</html>"),
+        (500, b"[1]", "500: [1]"),
+        (500, b"\xff", "500: \ufffd"),
+    ],
+)
+def test_what_the_server_says_is_shown(
+    url: str, status: int, content: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 1 and the server's own sentence, whichever error shape it used."""
+    Reply.reply = (status, content)
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul"]) == 1
+    assert capsys.readouterr().err == f"framehost decide: {message}\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"not json", b"{}", b'{"answers": {}}', b"[]", b'{"answers": {"answer": 1}}'])
+def test_an_answer_that_is_none_is_an_error(url: str, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Something else listens there, or another version: exit 1 with one line, never a traceback."""
+    Reply.reply = (200, content)
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("framehost decide: ")
+    assert said.count("\n") == 1
+
+
+def test_nobody_there_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """The most common error of all."""
+    assert supervisor.main(["decide", "--url", "http://127.0.0.1:1", "--state", "s", "--noul"]) == 1
+    said = capsys.readouterr().err
+    assert "nothing answers at http://127.0.0.1:1" in said
+    assert "framehost serve" in said
+
+
+def test_status_of_nothing_says_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`framehost status` for a port nobody serves: exit 1, and the command that would."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert supervisor.main(["status", "--port", "4711"]) == 1
+    assert "framehost serve --port 4711" in capsys.readouterr().err

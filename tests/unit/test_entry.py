@@ -1,0 +1,67 @@
+"""The first code of the command: another distribution's `protocol` is named, not imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def framehost(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, started by its file as an installed script does: the current folder is not on the path."""
+    code = (
+        f"import sys; sys.path.insert(1, {str(path)!r}); sys.path.append({str(ROOT)!r}); "
+        if path
+        else (f"import sys; sys.path.append({str(ROOT)!r}); ")
+    )
+    return subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            code + "from executor_host.launch.entry import main; sys.exit(main())",
+            *arguments,
+        ],
+        cwd="/",
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("name", ["supervisor", "protocol", "frontend"])
+@pytest.mark.parametrize("package", [False, True])
+def test_a_foreign_module_of_our_name_is_named(tmp_path: Path, name: str, package: bool) -> None:
+    """Exit 2, whose it is, where ours is, and what to do; not one line of the stranger has run."""
+    foreign = tmp_path / name / "__init__.py" if package else tmp_path / f"{name}.py"
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("print('a stranger runs')")
+    ended = framehost("serve", path=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"framehost: the module '{name}' that Python finds is not framehost's: it is {foreign}")
+    assert str(ROOT) in lines[0]
+    assert "environment of its own" in lines[0]
+
+
+def test_without_strangers_the_command_runs() -> None:
+    """The proof that the tests above see the check and nothing else."""
+    ended = framehost("--help")
+    assert ended.returncode == 0, ended.stderr
+    assert "A server for decision models" in ended.stdout
+    assert "serve" in ended.stdout
+
+
+def test_no_command_is_a_usage_error() -> None:
+    """Exit 2 with the usage, as every command line does."""
+    ended = framehost()
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("usage: framehost")

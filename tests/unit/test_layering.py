@@ -1,0 +1,129 @@
+"""Who may import whom, asked of a fresh interpreter per package: what the tests have imported cannot hide it."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import executor_host
+import frontend
+import protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"protocol": protocol, "frontend": frontend, "executor_host": executor_host}
+OURS = (*PACKAGES, "supervisor")
+
+
+def modules(package: str) -> list[str]:
+    """Every module of a package, by name. The two that run a process when imported as `__main__` only are fine."""
+    if package == "supervisor":
+        return ["supervisor"]
+    found = pkgutil.walk_packages(PACKAGES[package].__path__, prefix=f"{package}.")
+    return [package, *(entry.name for entry in found)]
+
+
+def imported(*names: str, forbid: tuple[str, ...] = ()) -> set[str]:
+    """The top-level names in a fresh interpreter after importing `names`; `forbid` cannot be imported there."""
+    code = (
+        "import importlib, json, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        f"for name in {forbid!r}: sys.modules[name] = None\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name, module in sys.modules.items() if module})))\n"
+        "print(json.dumps(sorted(name for name, module in sys.modules.items() if module)))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    tops, everything = ended.stdout.splitlines()
+    return set(json.loads(tops)) | set(json.loads(everything))
+
+
+def test_protocol_is_pure() -> None:
+    """Bytes to messages and back: nothing of ours, no socket, no loop, no device library, no array library."""
+    seen = imported(*modules("protocol"))
+    assert seen.isdisjoint({"frontend", "executor_host", "supervisor", "zmq", "asyncio", "torch", "numpy", "socket"})
+
+
+def test_the_front_knows_no_host_and_no_torch() -> None:
+    """Every processor included: requests live in one process, tensors in another."""
+    seen = imported(*modules("frontend"))
+    assert seen.isdisjoint({"executor_host", "supervisor", "torch", "transformers"})
+    assert "aiohttp" in seen, "the walk has found the modules"
+
+
+def test_the_host_knows_no_front() -> None:
+    """No executor may reach for requests, HTTP or the supervisor."""
+    seen = imported(*(name for name in modules("executor_host") if not name.startswith("executor_host.launch.entry")))
+    assert seen.isdisjoint({"frontend", "supervisor", "aiohttp"})
+
+
+def test_the_launchers_need_no_executor() -> None:
+    """The supervisor imports them, so they import neither torch nor what would."""
+    launchers = [name for name in modules("executor_host") if name.startswith("executor_host.launch")]
+    seen = imported(*launchers)
+    assert seen.isdisjoint({"torch", "transformers", "aiohttp", "executor_host.executors", "executor_host.main"})
+
+
+def test_the_supervisor_is_small() -> None:
+    """It survives everybody else, so it carries neither a web server nor a device library."""
+    seen = imported("supervisor", "frontend.cli.status", "frontend.cli.decide", "frontend.cli.check")
+    assert seen.isdisjoint({"torch", "transformers", "aiohttp", "numpy", "uvloop"})
+    assert "zmq" in seen
+
+
+def test_the_commands_work_without_the_web_server() -> None:
+    """`framehost decide` and `status` are for machines that only ask."""
+    imported("frontend.cli.decide", "frontend.cli.status", forbid=("aiohttp", "torch", "numpy", "uvloop"))
+
+
+def test_importing_a_processor_does_not_need_torch() -> None:
+    """Decision 5: with torch impossible to import, every module of the front and the supervisor still loads."""
+    imported(*modules("frontend"), "supervisor", forbid=("torch", "transformers"))
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_every_module_can_be_imported_alone(package: str) -> None:
+    """No cycle that works only because somebody else was imported first."""
+    names = modules(package)
+    code = (
+        "import importlib, os, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import zmq, json, argparse, asyncio, logging\n"  # foreign and slow: loaded once, before the forks
+        "failed = []\n"
+        f"for name in {names!r}:\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        try:\n"
+        "            importlib.import_module(name)\n"
+        "        except BaseException as error:\n"
+        "            print(name, repr(error), flush=True)\n"
+        "            os._exit(1)\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_files_are_empty(package: str) -> None:
+    """Decision 6: importing a package imports nothing."""
+    for file in (ROOT / package).rglob("__init__.py"):
+        assert file.read_text() == "", file
+
+
+def test_no_source_subscribes_for_what_must_arrive() -> None:
+    """A15: PUB and SUB lose the first message and match prefixes; there are none in the tree."""
+    for package in (*PACKAGES, "supervisor.py"):
+        files = [ROOT / package] if package.endswith(".py") else (ROOT / package).rglob("*.py")
+        for file in files:
+            text = file.read_text()
+            assert "zmq.PUB" not in text, file
+            assert "zmq.SUB" not in text, file
+            assert "wait_for(" not in text, f"{file}: asyncio.wait_for swallows a cancellation on 3.11 (D16)"
+            assert "pickle.loads" not in text, file
