@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -120,13 +121,14 @@ class HostSlot:
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
+        directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.model.name,
             incarnation=self.incarnation,
             family=self.model.family,
             path=self.model.path,
             options=self.model.options,
-            directory=str(owner.directory.incarnation(self.incarnation)),
+            directory=str(directory),
         )
         self._handle = await owner.launcher.start(spec)
         self._control = sockets.dial(
@@ -138,6 +140,7 @@ class HostSlot:
         finally:
             self._control.close()
             self._control = None
+            shutil.rmtree(directory, ignore_errors=True)
             self.ready.clear()
             owner.console.settled(self._source)
 

@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import zmq
 
-from frontend import limits
+from frontend import compute, limits
 from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import Decision, Processor
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
@@ -39,8 +39,6 @@ from protocol.payloads import Payload
 from protocol.states import RequestEvent
 
 log = logging.getLogger("framehost.deployment")
-
-T = TypeVar("T")
 
 
 class Availability(enum.Enum):
@@ -191,6 +189,11 @@ class Deployment:
 
     # One request
 
+    def take_slot(self, context: ExecutionContext) -> None:
+        """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
+        if self._slots is not None and not context.holds(self._slots):
+            self._admit(self._slots, 0, context)
+
     async def decide(
         self, request: DecisionRequest, body_bytes: int, context: ExecutionContext, record: RequestRecord
     ) -> Decision:
@@ -199,13 +202,12 @@ class Deployment:
         Raises `RequestError` for everything the client should be told. Cancellation before dispatch leaves
         nothing behind; after it, the host's answer or death gives the permits back.
         """
-        if self._slots is not None:
-            self._admit(self._slots, 0, context)
+        self.take_slot(context)
         processor, identity = self.processor, self.identity
-        if body_bytes <= limits.INLINE_WORK_BYTES:
+        if compute.fits_inline(body_bytes):
             prepared = processor.prepare(request)
         else:
-            prepared = await self._in_pool(context, lambda: processor.prepare(request))
+            prepared = await compute.in_pool(self._pool, context, lambda: processor.prepare(request))
         record.advance(RequestEvent.PREPARE)
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
@@ -217,9 +219,9 @@ class Deployment:
             output = await self.scheduler.run_with_context(context, self._sender(unit, context))
             record.unit_done()
             outputs.append(processor.absorb(prepared, index, output.values))
-        if prepared.work <= limits.INLINE_WORK_BYTES:
+        if compute.fits_inline(prepared.work):
             return processor.finish(prepared, outputs)
-        return await self._in_pool(context, lambda: processor.finish(prepared, outputs))
+        return await compute.in_pool(self._pool, context, lambda: processor.finish(prepared, outputs))
 
     def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
@@ -233,20 +235,6 @@ class Deployment:
             link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
 
         return start
-
-    async def _in_pool(self, context: ExecutionContext, work: Callable[[], T]) -> T:
-        """Run the pure computation of a large request in a thread, its permits held until the thread is done."""
-        owner = context.clone()
-
-        def guarded() -> T:
-            owner.check()  # the pool may be busy: it must not compute for a request that is over
-            return work()
-
-        job = self._loop.run_in_executor(self._pool, guarded)
-        job.add_done_callback(lambda _: owner.close())
-        # A thread cannot be stopped, so the reservation goes with the job and not with the caller: without the
-        # shield, the caller's cancellation would end the future, and with it the owner, while the thread goes on.
-        return await asyncio.shield(job)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:

@@ -52,6 +52,14 @@ class Server:
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )
 
+    @property
+    def only(self) -> Deployment | None:
+        """The one deployment of a port that serves just one, else None."""
+        if len(self.deployments) != 1:
+            return None
+        (deployment,) = self.deployments.values()
+        return deployment
+
     def resolve(self, model: str | None) -> Deployment:
         """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
         if model is None:

@@ -22,9 +22,10 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from frontend import limits
-from frontend.errors import InternalError, RequestError, TimedOut
+from frontend import compute, limits
+from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
 from frontend.http import ingress, strict_json, systemone
+from frontend.questions import DecisionRequest
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
 from protocol.states import RequestEvent
@@ -145,16 +146,40 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
     ):
         try:
             async with asyncio.timeout_at(deadline):
+                full = _early_slot(server, context)
                 with ingress.admit(request, server.ingress, limit):
                     body = await ingress.read_body(request, limit)
-                    question = systemone.parse_request(strict_json.parse(body))
+                    if compute.fits_inline(len(body)):
+                        question = _parse(body)
+                    else:
+                        question = await compute.in_pool(server.pool, context, lambda: _parse(body))
                 deployment = server.resolve(question.model)
                 record.model = deployment.name
+                if full is not None:
+                    raise full
                 decision = await deployment.decide(question, len(body), context, record)
-        except TimeoutError:
+        except (TimeoutError, DeadlineExceeded):
+            # The timer, or the runtime's own look at the clock just before it.
             raise TimedOut(_timeout_text(record, deadline - record.received)) from None
         guard.disarm()
     return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
+
+
+def _early_slot(server: Server, context: ExecutionContext) -> QueueFull | None:
+    """Where a port serves one model, its slot is reserved before the upload, so that a slow upload cannot lose it.
+
+    When there is none, the refusal is returned and not raised: a bad body is 422 also while the queue is full.
+    """
+    if server.only is not None:
+        try:
+            server.only.take_slot(context)
+        except QueueFull as refusal:
+            return refusal
+    return None
+
+
+def _parse(body: bytes) -> DecisionRequest:
+    return systemone.parse_request(strict_json.parse(body))
 
 
 def _timeout_text(record: Any, budget: float) -> str:
