@@ -31,7 +31,7 @@ from frontend.server import Server
 from protocol.states import RequestEvent
 
 SERVER = web.AppKey("server", Server)
-RECORD = "framehost.request_id"
+RECORD = web.RequestKey("framehost.request_id", str)
 TIMEOUT_HEADER = "x-framehost-timeout-ms"
 
 log = logging.getLogger("framehost.http")
