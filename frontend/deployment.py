@@ -254,7 +254,7 @@ class Deployment:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _retry_after(self) -> int:
-        return max(1, min(limits.RETRY_AFTER_MAX_S, math.ceil(min(self._back_at - self._loop.time(), 60.0))))
+        return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self._back_at - self._loop.time(), 60.0))))
 
     def _replaced(self) -> HostLost:
         return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)

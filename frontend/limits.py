@@ -30,9 +30,6 @@ RESTART_WAIT_S: Final = 5.0
 """A newcomer waits for a host that is expected back within this time, else it is refused with Retry-After.
 The longest Retry-After we send: what we would tell the client to wait, we may as well wait for it."""
 
-RETRY_AFTER_MAX_S: Final = 5
-"""Largest Retry-After, in whole seconds: one SDK has a total retry budget of 30 s and raises above it."""
-
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
 
@@ -45,3 +42,45 @@ LISTEN_BACKLOG: Final = 1024
 
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""
+
+# JSON bodies
+
+MAX_DEPTH: Final = 64
+"""Objects and arrays inside each other, the outermost included. Decision 21; the scanner, the encoder and
+every renderer of ours recurse per level, and Python's own limit is near 1,000."""
+
+CEILING_OF_MAX_DEPTH: Final = 200
+"""What a caller may pass as `max_depth`: the deepest family contract allows 127, and a level costs a few of
+the 1,000 frames of Python's own limit in the scanner, the encoder and the second pass."""
+
+MAX_INTEGER_DIGITS: Final = 4300
+"""Python's default bound on converting digits to an integer, which is quadratic. Longer ones cannot be
+echoed or rendered, so they are refused with their place and not with a crash."""
+
+MAX_FAULTS: Final = 20
+"""Faults listed for one body. People fix a few at a time, and the answer must stay small."""
+
+MAX_EXPLAINED_BYTES: Final = 1024 * 1024
+"""The second pass takes up to 0.5 s per MiB of hostile text (measured), all of it pure Python. Larger bodies
+of real clients come from a program, which needs the reason and not the path."""
+
+# System One requests and answers
+
+MAX_QUESTIONS: Final = 1_000
+"""Questions of one request. The most that any dialect of the field states; clients were seen sending 400."""
+
+MAX_QUESTION_ID_CHARS: Final = 1_024
+"""Characters of a question id. It is echoed with every answer and in messages; real ones are words."""
+
+MAX_OPTIONS: Final = 255
+"""Options of a choice: the hosted service's documented number."""
+
+MAX_OPTION_NAME_CHARS: Final = 4_096
+"""Characters of an option name. Whole sentences are sent as names, and each name comes back in the answer."""
+
+MAX_LEVELS: Final = 10
+"""Levels of a score: the hosted service's documented number."""
+
+RETRY_AFTER_SECONDS: Final = (1, 5)
+"""Bounds of the Retry-After header. Below 1 is not an integer; a client of the field caps waits at 5 s, and
+the official one gives up at once when the value is above its remaining budget of 30 s."""

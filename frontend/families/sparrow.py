@@ -21,8 +21,6 @@ from frontend.families.base import Decision, Option, Prepared, Processor
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Text, printable
 from protocol.payloads import TextRequest
 
-# Limits. Each will move to one module together with the other numbers of the front.
-
 MAX_REQUEST_CHARS: Final = 262_144
 """Characters of the state and all texts of the questions: 0.4 s of tokenizing for ordinary text (measured,
 1.6 us each), 5 s for text made to be slow, within the execution limit either way."""

@@ -29,28 +29,8 @@ from math import isfinite
 from typing import Any, Final
 
 from frontend.errors import Fault, InvalidRequest, Misuse
+from frontend.limits import CEILING_OF_MAX_DEPTH, MAX_DEPTH, MAX_EXPLAINED_BYTES, MAX_FAULTS, MAX_INTEGER_DIGITS
 from frontend.questions import printable
-
-# Limits. Each will move to one module together with the other numbers of the front.
-
-MAX_DEPTH: Final = 64
-"""Objects and arrays inside each other, the outermost included. Decision 21; the scanner, the encoder and
-every renderer of ours recurse per level, and Python's own limit is near 1,000."""
-
-CEILING_OF_MAX_DEPTH: Final = 200
-"""What a caller may pass as `max_depth`: the deepest family contract allows 127, and a level costs a few of
-the 1,000 frames of Python's own limit in the scanner, the encoder and the second pass."""
-
-MAX_INTEGER_DIGITS: Final = 4300
-"""Python's default bound on converting digits to an integer, which is quadratic. Longer ones cannot be
-echoed or rendered, so they are refused with their place and not with a crash."""
-
-MAX_FAULTS: Final = 20
-"""Faults listed for one body. People fix a few at a time, and the answer must stay small."""
-
-MAX_EXPLAINED_BYTES: Final = 1024 * 1024
-"""The second pass takes up to 0.5 s per MiB of hostile text (measured), all of it pure Python. Larger bodies
-of real clients come from a program, which needs the reason and not the path."""
 
 _BRACKETS: Final = b"[]{}"
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(_BRACKETS))

@@ -18,29 +18,16 @@ from typing import Any, Final, TypeAlias
 
 from frontend.answers import Answer
 from frontend.errors import Fault, InvalidRequest, Misuse, RequestError, UsageError
-from frontend.http.strict_json import MAX_FAULTS
+from frontend.limits import (
+    MAX_FAULTS,
+    MAX_LEVELS,
+    MAX_OPTION_NAME_CHARS,
+    MAX_OPTIONS,
+    MAX_QUESTION_ID_CHARS,
+    MAX_QUESTIONS,
+    RETRY_AFTER_SECONDS,
+)
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
-
-# Limits. Each will move to one module together with the other numbers of the front.
-
-MAX_QUESTIONS: Final = 1_000
-"""Questions of one request. The most that any dialect of the field states; clients were seen sending 400."""
-
-MAX_QUESTION_ID_CHARS: Final = 1_024
-"""Characters of a question id. It is echoed with every answer and in messages; real ones are words."""
-
-MAX_OPTIONS: Final = 255
-"""Options of a choice: the hosted service's documented number."""
-
-MAX_OPTION_NAME_CHARS: Final = 4_096
-"""Characters of an option name. Whole sentences are sent as names, and each name comes back in the answer."""
-
-MAX_LEVELS: Final = 10
-"""Levels of a score: the hosted service's documented number."""
-
-RETRY_AFTER_SECONDS: Final = (1, 5)
-"""Bounds of the Retry-After header. Below 1 is not an integer; a client of the field caps waits at 5 s, and
-the official one gives up at once when the value is above its remaining budget of 30 s."""
 
 _RETRY_STATUSES: Final = frozenset({429, 503})
 _TEXT: Final = (str, dict, list)
