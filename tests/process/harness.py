@@ -80,6 +80,8 @@ class Framehost:
             **os.environ,
             "XDG_RUNTIME_DIR": str(runtime),
             "PYTHONPATH": str(TOY),
+            # A warning in any of the processes is an error there, as it is in the test's own.
+            "PYTHONWARNINGS": "error",
             **(environment or {}),
         }
         self.process = subprocess.Popen(

@@ -1,0 +1,60 @@
+"""The HTTP edge of a front inside the test's own process: the real routes and connections, no host behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from frontend import app
+from frontend.http.connection import ClientConnection
+from frontend.server import Server, ServerLimits
+
+
+class Edge:
+    """A listening front without models. `ask` opens a connection and sends raw bytes."""
+
+    def __init__(self, server: Server, port: int) -> None:
+        self.server = server
+        self.port = port
+
+    async def connect(self, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(sent)
+        return reader, writer
+
+    async def ask(self, sent: bytes) -> bytes:
+        """Everything the server sends until it closes the connection."""
+        reader, writer = await self.connect(sent)
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    def held(self) -> tuple[int, int]:
+        """Uploads and bytes that ingress holds now."""
+        statistics = self.server.ingress.statistics()
+        return statistics.outstanding, statistics.held
+
+
+@pytest.fixture
+async def edge(limits_of_server: ServerLimits) -> AsyncIterator[Edge]:
+    loop = asyncio.get_running_loop()
+    server = Server(loop, limits_of_server)
+    runner = web.AppRunner(app.build(server), handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    http = runner.server
+    assert http is not None
+    listener = await loop.create_server(lambda: ClientConnection(http), "127.0.0.1", 0)
+    yield Edge(server, listener.sockets[0].getsockname()[1])
+    listener.close()
+    await runner.cleanup()
+    server.pool.shutdown()
+
+
+@pytest.fixture
+def limits_of_server() -> ServerLimits:
+    """Overridden by a test module that wants others."""
+    return ServerLimits()

@@ -1,0 +1,103 @@
+"""Uploads that crawl or stand still, with limits small enough to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from frontend import limits
+from frontend.server import ServerLimits
+from tests.http.conftest import Edge
+
+HEAD = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def limits_of_server() -> ServerLimits:
+    return ServerLimits(max_body_bytes=1000, ingress_requests=3, ingress_bytes=2500)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 0.05)
+    monkeypatch.setattr(limits, "LINGERING_S", 0.05)
+
+
+async def until(edge: Edge, held: tuple[int, int]) -> None:
+    async with asyncio.timeout(30):
+        while edge.held() != held:
+            await asyncio.sleep(0)
+
+
+async def test_a_body_that_stands_still_is_408(edge: Edge) -> None:
+    """I4: half a body, then nothing: the upload's place is given back, and the connection is closed."""
+    answer = await edge.ask(HEAD + b"Content-Length: 1000\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]["error_type"] == "request_timeout"
+    assert edge.held() == (0, 0)
+    assert edge.server.requests.statistics().open == 0
+
+
+async def test_no_byte_at_all_is_408(edge: Edge) -> None:
+    """The headers came, the body never began."""
+    assert (await edge.ask(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_crawls_is_not_idle(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte starts the wait anew: slow is legal within the request's own time, standing still is not."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 30\r\n\r\n")
+    for _ in range(30):
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(30):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    writer.close()
+
+
+async def test_uploads_in_progress_are_bounded_in_number(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fourth of three gets 429 before its body is read, and a place is free again when a client leaves."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    open_ones = [await edge.connect(HEAD + b"Content-Length: 10\r\n\r\n{") for _ in range(3)]
+    await until(edge, (3, 30))
+    answer = await edge.ask(HEAD + b"Content-Length: 10\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert b"Retry-After: 1\r\n" in answer
+    assert b"ingress" in answer
+    open_ones[0][1].close()
+    await until(edge, (2, 20))
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 2\r\n\r\n{}")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    for _, other in [*open_ones[1:], (reader, writer)]:
+        other.close()
+    await until(edge, (0, 0))
+
+
+async def test_uploads_in_progress_are_bounded_in_bytes(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunked upload announces nothing and counts as the largest body: two of them and 501 bytes do not fit."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    chunked = [await edge.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n") for _ in range(2)]
+    await until(edge, (2, 2000))
+    assert (await edge.ask(HEAD + b"Content-Length: 501\r\n\r\n")).startswith(b"HTTP/1.1 429 ")
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 500\r\n\r\n" + b" " * 500)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    for _, other in [*chunked, (reader, writer)]:
+        other.close()
+    await until(edge, (0, 0))
+
+
+async def test_liveness_needs_no_place(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes take no ingress: they answer while every upload's place is taken."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    open_ones = [await edge.connect(HEAD + b"Content-Length: 10\r\n\r\n{") for _ in range(3)]
+    await until(edge, (3, 30))
+    answer = await edge.ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    answer = await edge.ask(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 503 "), "live, and not ready: there is no model"
+    for _, writer in open_ones:
+        writer.close()
+    await until(edge, (0, 0))
