@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from protocol.errors import Malformed
 from protocol.tensors import Blob
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Payload(Protocol):
@@ -49,3 +53,65 @@ class TextRequest:
         if len(fields) != 1 or not isinstance(document, (bytes, memoryview)):
             raise Malformed("a text request is one document")
         return cls(bytes(document))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRequest:
+    """A whole request as token rows, for families whose front tokenizes: every row is read once, at its end.
+
+    The rows lie one after the other in `tokens`, unpadded. Row r is answered with the logits of the first
+    `candidates[r]` labels of the checkpoint, at the position of the row's last token. Question ids are not in
+    it; `questions` says only which rows belong together, for whoever shares their common prefix.
+
+    The arrays may be views on a received frame: they are read, never written.
+    """
+
+    tokens: NDArray[np.int32]
+    """[total] token ids, 0 or above."""
+
+    lengths: NDArray[np.int32]
+    """[rows] tokens of each row, 1 or more; they sum to `total`. At least one row."""
+
+    candidates: NDArray[np.int32]
+    """[rows] how many labels each row chooses among, 1 or more."""
+
+    questions: NDArray[np.int32]
+    """[rows] index of the question each row belongs to: 0 first, then the same or one more."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.lengths)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Four arrays, out of band when they are large."""
+        return {
+            "tokens": self.tokens,
+            "lengths": self.lengths,
+            "candidates": self.candidates,
+            "questions": self.questions,
+        }
+
+    @classmethod
+    def from_wire(cls, fields: Mapping[str, Any]) -> Self:
+        """The rows, checked against each other; `Malformed` says which of the promises above is broken."""
+        import numpy as np
+
+        if fields.keys() != {"tokens", "lengths", "candidates", "questions"}:
+            raise Malformed("a rows request is tokens, lengths, candidates and questions")
+        for name, value in fields.items():
+            if not (isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 1):
+                raise Malformed(f"the {name} of a rows request are one line of int32")
+        tokens, lengths, candidates, questions = (
+            fields[name] for name in ("tokens", "lengths", "candidates", "questions")
+        )
+        if not len(lengths) == len(candidates) == len(questions) >= 1:
+            raise Malformed("a rows request has one length, candidate count and question for each of its rows")
+        if lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(tokens):
+            raise Malformed("the lengths of the rows are 1 or more and sum to the tokens")
+        if tokens.min() < 0 or candidates.min() < 1:
+            raise Malformed("a token is 0 or above and a row has 1 candidate or more")
+        steps = np.diff(questions.astype(np.int64))
+        if questions[0] != 0 or not bool(((steps == 0) | (steps == 1)).all()):
+            raise Malformed("the rows of a question lie together and the questions are counted from 0")
+        return cls(tokens, lengths, candidates, questions)
