@@ -552,6 +552,7 @@ class Supervisor:
             {
                 "name": model.name,
                 "family": model.family,
+                "path": model.path,
                 "options": dict(model.options),
                 "max_requests": model.max_requests,
                 "max_cost": model.max_cost,

@@ -25,7 +25,7 @@ import zmq
 
 from frontend import compute, limits
 from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
-from frontend.families.base import Decision, Processor
+from frontend.families.base import AssetError, Decision, Processor
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
@@ -81,6 +81,7 @@ class Deployment:
         self.family = families.find(model["family"])
         self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
         self._options: Mapping[str, object] = model["options"]
+        self._path: str | None = model.get("path")
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -103,7 +104,7 @@ class Deployment:
         """When the host is expected back, on the loop's clock."""
 
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        made: Processor = families.resolve(self.family.processor)(facts, self._options)
+        made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
         return made
 
     # Life and death of hosts, as the supervisor tells them
@@ -112,13 +113,18 @@ class Deployment:
         """Dial a warm host. It gets its first unit when it has answered, not before."""
         if self._link is not None:
             raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
+        try:
+            processor = self._make_processor(up.facts)
+        except AssetError as error:
+            self._refuse(up, str(error))
+            return
         identity = str(up.facts.get("identity", ""))
         if self.identity and identity != self.identity:
             # What waits was prepared for another model and must not run on this one.
             ended = self.scheduler.fail_waiting(self._replaced)
             log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
         self.identity = identity
-        self.processor = self._make_processor(up.facts)
+        self.processor = processor
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
         self._linked = up
@@ -133,6 +139,16 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+        )
+
+    def _refuse(self, up: HostUp, why: str) -> None:
+        """Leave a warm host alone whose weights are not those that this front would prepare for."""
+        log.error("model %s: host %s is refused: %s", self.name, up.incarnation, why)
+        self._linked = up
+        self.availability, self.last_death = Availability.FAILED, why
+        self._back_at = math.inf
+        self.scheduler.fail_waiting(
+            lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
@@ -204,7 +220,7 @@ class Deployment:
         """
         self.take_slot(context)
         processor, identity = self.processor, self.identity
-        if compute.fits_inline(body_bytes):
+        if compute.fits_inline(body_bytes * processor.PREPARE_WEIGHT):
             prepared = processor.prepare(request)
         else:
             prepared = await compute.in_pool(self._pool, context, lambda: processor.prepare(request))

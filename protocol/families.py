@@ -34,6 +34,8 @@ class Family:
     payload: str
     default_max_requests: int | None = 1024
     """Request slots of a deployment when the configuration names none; None = no bound (seed)."""
+    default_max_cost: int | None = None
+    """The total cost of a deployment's open requests when the configuration names none; None = no bound."""
     retire_on_error: bool = False
     """Whether any execution error retires the host, or only a device error."""
 
@@ -46,6 +48,15 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.sparrow:SparrowProcessor",
             executor="executor_host.executors.sparrow:SparrowExecutor",
             payload="protocol.payloads:TextRequest",
+        ),
+        Family(
+            name="decider",
+            processor="frontend.families.decider.processor:DeciderProcessor",
+            executor="executor_host.executors.decider:DeciderExecutor",
+            payload="protocol.payloads:RowsRequest",
+            # One largest legal request (contract 3.2), or as much as a fast card reads within the default deadline.
+            default_max_cost=1_048_576,
+            retire_on_error=True,
         ),
     )
 }

@@ -237,7 +237,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         family=fields["family"],
         path=fields.get("path"),
         max_requests=fields.get("max_requests", family.default_max_requests),
-        max_cost=fields.get("max_cost"),
+        max_cost=fields.get("max_cost", family.default_max_cost),
         options=options,
     )
 

@@ -1,0 +1,88 @@
+"""From logits to System One answers, in float64 and without rounding (decision 18).
+
+    choice   softmax(logits / T)
+    noul     softmax(logits / T), the probability of yes
+    score    each level i has logits [no, yes] of its own: fit_i = sigmoid((yes - no) / T), and the
+             distribution over the levels is fit / sum(fit) (contract, 1.5)
+
+T is the temperature of the question's type; all rows of a score use the score's. The score's division is
+done on logarithms, where it never meets a sum of zero: if no level fits at all, the answer is still how they
+compare. The native arithmetic (`native`) rounds such fits to 0 in float32, and only there the two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, isfinite, log1p
+from typing import TYPE_CHECKING
+
+from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.errors import InternalError
+from frontend.families.decider.config import Temperatures
+from frontend.questions import Choice, Noul, Question, printable
+
+if TYPE_CHECKING:
+    from protocol.payloads import RowsRequest
+
+
+def read_logits(outputs: Sequence[object], payload: RowsRequest) -> list[list[float]]:
+    """The logits of each row, as the float64 of their float32.
+
+    The one output is `{"logits": float32 [sum of candidates], "counts": int32 [rows], ...}`, the rows in the
+    order of `payload` and `counts` equal to its `candidates`. Anything else is an `InternalError`; whether
+    the numbers are finite is for whoever uses them.
+    """
+    import numpy as np
+
+    if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
+        raise InternalError("the model's output is not one map")
+    logits, counts = outputs[0].get("logits"), outputs[0].get("counts")
+    if not (isinstance(logits, np.ndarray) and logits.dtype == np.float32 and logits.ndim == 1):
+        raise InternalError("the model's logits are not one line of float32")
+    if not (isinstance(counts, np.ndarray) and np.array_equal(counts, payload.candidates)):
+        raise InternalError("the model's logits are not those of the rows it was sent")
+    if len(logits) != int(payload.candidates.sum()):
+        raise InternalError(f"the model gave {len(logits)} logits for {int(payload.candidates.sum())} candidates")
+    numbers: list[float] = logits.tolist()
+    rows, start = [], 0
+    for count in payload.candidates.tolist():
+        rows.append(numbers[start : start + count])
+        start += count
+    return rows
+
+
+def answers(
+    questions: Sequence[Question], rows: Sequence[Sequence[float]], temperatures: Temperatures
+) -> tuple[tuple[str, Answer], ...]:
+    """One answer per question, in order, from the logits of their rows, in order.
+
+    Raises `InternalError` when a logit is not finite.
+    """
+    done: list[tuple[str, Answer]] = []
+    start = 0
+    for question in questions:
+        count = 1 if isinstance(question, (Choice, Noul)) else len(question.levels)
+        try:
+            done.append((question.id, _answer(question, rows[start : start + count], temperatures)))
+        except AnswerError as error:
+            raise InternalError(
+                f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
+            ) from None
+        start += count
+    return tuple(done)
+
+
+def _answer(question: Question, rows: Sequence[Sequence[float]], temperatures: Temperatures) -> Answer:
+    if isinstance(question, Choice):
+        return choice_answer(question, softmax(rows[0], temperatures.choice))
+    if isinstance(question, Noul):
+        return noul_answer(question, softmax(rows[0], temperatures.noul)[1])
+    return score_answer(question, softmax([log_fit(no, yes, temperatures.score) for no, yes in rows]))
+
+
+def log_fit(no: float, yes: float, temperature: float) -> float:
+    """The logarithm of the probability of yes, for float32 logits. Raises `AnswerError` when one is not finite."""
+    if not (isfinite(no) and isfinite(yes)):
+        raise AnswerError(f"the logits of a level are {no} and {yes}")
+    lead = (yes - no) / temperature
+    return -log1p(exp(-lead)) if lead >= 0.0 else lead - log1p(exp(lead))

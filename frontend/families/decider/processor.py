@@ -1,0 +1,136 @@
+"""The decider family in the front: one request in, all of its token rows out, logits in, answers out.
+
+    rendering  questions and state as the texts the model was trained on
+    tokens     which strings are encoded together; the label tokens
+    rows       expansion, limits, cost, usage
+    finishing  answers of the System One profile, float64
+    grammar    the family's own request body    } for the native profile
+    native     its arithmetic and its rounding  }
+    checkpoint, config   what the folder says
+
+The unit is one whole request. The host returns raw logits; everything after them is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
+from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.families.decider import finishing, rendering
+from frontend.families.decider.checkpoint import Checkpoint, load
+from frontend.families.decider.config import Temperatures
+from frontend.families.decider.rendering import Refused, Rendered
+from frontend.families.decider.rows import Compiled, compile_rows
+from frontend.limits import RETRY_AFTER_SECONDS
+from frontend.questions import Choice, DecisionRequest, Noul, Question
+from protocol.payloads import RowsRequest
+
+BYTES_PER_LOGIT: Final = 64
+"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `finish` needs of a prepared request."""
+
+    questions: tuple[Question, ...]
+    payload: RowsRequest
+    temperatures: Temperatures
+    compiled: Compiled
+
+
+class DeciderProcessor(Processor):
+    """Prepares and finishes for `executor_host.executors.decider`. One `RowsRequest` per request.
+
+    The checkpoint is read when the processor is made, about a second for the released one the first time.
+    """
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "truncate": Option(bool, False, "cut a state above 32,768 tokens instead of refusing it"),
+    }
+    PREPARE_WEIGHT: ClassVar[int] = 16
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
+        """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name."""
+        super().__init__(facts, options, path)
+        self._checkpoint: Checkpoint | None = None
+        self._complaint = ""
+        try:
+            self._checkpoint = load(path)
+        except AssetError as error:
+            if facts:
+                raise
+            self._complaint = str(error)
+        if self._checkpoint is not None and facts:
+            self._checkpoint.check_against(facts.get("files"))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What was read of the checkpoint. Raises `Unavailable` when it could not be read."""
+        if self._checkpoint is None:
+            raise Unavailable(
+                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
+            )
+        return self._checkpoint
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """The rows of the whole request; their cost is their tokens, the state counted in each.
+
+        Raises `InvalidRequest` for what this model cannot be asked (choices need 2 to 255 options, scores 2 to
+        10 levels, and both instructions), `TokensExceeded` for a state above 32,768 tokens unless `truncate`
+        cuts it, or for a row above 36,864, and `RequestTooLarge` above 1,024 rows or 1,048,576 tokens.
+        """
+        checkpoint = self.checkpoint
+        try:
+            questions = [_rendered(question) for question in request.questions]
+            truncate = bool(self.options["truncate"])
+            compiled = compile_rows(request.state, questions, checkpoint.vocabulary, truncate=truncate)
+        except Refused as error:
+            if error.reason == "tokens":
+                raise TokensExceeded(error.message) from None
+            if error.reason == "size":
+                raise RequestTooLarge(error.message) from None
+            raise InvalidRequest.at(error.place, error.message, "value_error") from None
+        if compiled.payload is None:
+            raise InvalidRequest.at(("questions",), "there are no questions; at least 1 is expected", "too_short")
+        context = _Context(request.questions, compiled.payload, checkpoint.temperatures, compiled)
+        work = BYTES_PER_LOGIT * int(compiled.payload.candidates.sum())
+        return Prepared((compiled.payload,), cost=compiled.processed_tokens, work=work, context=context)
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers in float64, unrounded, from the output that `finishing.read_logits` describes.
+
+        A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state part.
+        """
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise InternalError("the request was prepared by another family")
+        rows = finishing.read_logits(outputs, context.payload)
+        answers = finishing.answers(context.questions, rows, context.temperatures)
+        compiled = context.compiled
+        extras: dict[str, Any] = {}
+        if compiled.state_tokens < compiled.whole_state_tokens:
+            extras["x_truncated"] = {"kept": compiled.state_tokens, "total": compiled.whole_state_tokens}
+        return Decision(answers, input_tokens=compiled.input_tokens, extras=extras)
+
+
+def _rendered(question: Question) -> Rendered:
+    """A System One question in the family's grammar.
+
+    Instructions that are null are missing here. (The family renders an explicit null as the text `null`, which
+    is no question, and refuses missing ones; this dialect does not tell them apart.)
+    """
+    fields: dict[str, Any] = {} if question.instructions is None else {"instructions": question.instructions}
+    if isinstance(question, Choice):
+        fields |= {"type": "choice", "criteria": dict(question.options)}
+    elif isinstance(question, Noul):
+        fields |= {"type": "noul", "criteria": None if question.criteria is None else dict(question.criteria)}
+    else:
+        fields |= {"type": "score", "criteria": list(question.levels)}
+    try:
+        return rendering.question(question.id, fields)
+    except Refused as error:
+        raise Refused(error.message, ("questions", *error.place)) from None

@@ -1,0 +1,85 @@
+"""From texts to tokens: which strings are encoded together, and which tokens stand for the options.
+
+    row      Context:\\n<state>  \\n\\nQuestion: <text>\\nOptions:  \\n(<label>) <option> ...  \\nAnswer: (
+    encoded  `----- one -----'  `---------------------- one, up to 10 options ---------------------'
+                                `----------- one ----------'  pieces, one label token each   `-- one --'
+
+Where one encoded string ends and the next begins decides the tokens, so it is part of the contract (2.2).
+No special tokens are added; those that a client's text spells are read as such, as in the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Final, TypeAlias
+
+from frontend.families.decider.rendering import OPTIONS
+
+Encode: TypeAlias = Callable[[str], list[int]]
+"""The token ids of a string, without added special tokens. Safe to call from several threads at once."""
+
+NARROW: Final = 10
+"""Up to this many options are encoded with their question, as one string; more become pieces."""
+
+LABELS: Final = OPTIONS[1]
+"""Label tokens a checkpoint must have."""
+
+
+class NoLabels(ValueError):
+    """The tokenizer lacks the label tokens that the model was trained with."""
+
+
+def label_names() -> list[str]:
+    """Candidates for labels in order: A to Z, then AA to ZZ."""
+    return [*ascii_uppercase, *(first + second for first in ascii_uppercase for second in ascii_uppercase)]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokenizer of a checkpoint and what follows from it. Made by `of`."""
+
+    encode: Encode
+    names: tuple[str, ...]
+    """[255] labels: those of `label_names` that are one token."""
+
+    labels: tuple[int, ...]
+    """[255] their token ids, all different. The executor reads the logits of the first n of them."""
+
+    opening: tuple[int, ...]
+    """Token ids of what stands before a label."""
+
+    @classmethod
+    def of(cls, encode: Encode) -> Vocabulary:
+        """The vocabulary of a tokenizer. Raises `NoLabels`."""
+        names, labels = [], []
+        for name in label_names():
+            tokens = encode(name)
+            if len(tokens) == 1:
+                names.append(name)
+                labels.append(tokens[0])
+            if len(names) == LABELS:
+                break
+        if len(set(labels)) != LABELS:
+            raise NoLabels(f"{len(set(labels))} different label tokens; the model was trained with {LABELS}")
+        return cls(encode, tuple(names), tuple(labels), tuple(encode("\n(")))
+
+    def state(self, text: str) -> list[int]:
+        """The state part of a row, however long it is."""
+        return self.encode(f"Context:\n{text}")
+
+    def question(self, text: str, options: Sequence[str]) -> list[int]:
+        """The rest of a row: question, options in label order, answer slot. At least one option, at most 255."""
+        head, tail = f"\n\nQuestion: {text}\nOptions:", "\nAnswer: ("
+        if len(options) <= NARROW:
+            # The labels up to J are those letters in every vocabulary, one token or not.
+            lines = [f"\n({label}) {option}" for label, option in zip(ascii_uppercase, options, strict=False)]
+            return self.encode("".join([head, *lines, tail]))
+        tokens = self.encode(head)
+        for label, option in zip(self.labels, options, strict=False):
+            tokens += self.opening
+            tokens.append(label)
+            tokens += self.encode(f") {option}")
+        tokens += self.encode(tail)
+        return tokens
