@@ -98,8 +98,10 @@ def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
         scaled = np.array(logits, np.float32) / np.float32(temperature)
     if not np.isfinite(scaled).all():
         raise InternalError("a logit of the model is not finite")
-    weights = np.exp(scaled - scaled.max())
-    row = weights / weights.sum(dtype=np.float32)
+    # Each float32 value is rounded from an exact one, so it depends neither on the machine's vector units nor on
+    # the order of a sum; multiplying by the reciprocal is what the reference's kernel does. Within 2 ulp of it.
+    weights = np.exp((scaled - scaled.max()).astype(np.float64)).astype(np.float32)
+    row = weights * (np.float32(1.0) / np.float32(weights.sum(dtype=np.float64)))
     values: list[float] = row.tolist()
     return values
 

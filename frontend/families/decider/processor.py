@@ -50,6 +50,14 @@ class DeciderProcessor(Processor):
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "truncate": Option(bool, False, "cut a state above 32,768 tokens instead of refusing it"),
+        # The host's; it checks their values.
+        "revision": Option(str, None, "the released revision: refuse a folder whose files are not exactly its"),
+        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
+        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
+        "execution": Option(str, "auto", "how rows are read: rows, packed, shared or auto"),
+        "batch_rows": Option(int, 4, "most rows of a packed group, 1 to 4"),
+        "batch_tokens": Option(int, 4096, "most tokens of a packed group, 1 to 4096"),
+        "graphs": Option(bool, False, "record and replay packed groups on a GPU"),
     }
     PREPARE_WEIGHT: ClassVar[int] = 16
 
