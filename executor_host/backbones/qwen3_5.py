@@ -1,0 +1,402 @@
+"""Prefill with the text model of Qwen3.5: rows of token ids in, the final-norm hidden state of each row's last token out.
+
+The forward is that of transformers (`qwen3_5_text`); what is decided here is which tokens go through it together.
+
+    rows     every row alone
+    packed   neighbouring rows together, padded on the right (packing.py)
+    shared   what the rows have in common is read once, its state is copied to the branches, and the rows'
+             own ends are read from there (prefix.py); rows that share nothing run alone
+    auto     shared where the published thresholds are reached, packed otherwise
+
+Padding needs no mask. Of four layers three are linear attention, which carries a state and a short convolution
+from left to right, and one is causal attention: none of them looks to the right, so a padded row's real tokens
+are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
+are taken from single, unpadded rows only.
+
+Logits are nobody's business here. No position but the last of each row leaves a pass.
+
+Sources: contract of the Decider family, sections 1.1, 5 and 7; transformers 5.24 for the model and its cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor_host.backbones import packing, prefix
+from executor_host.backbones.graphs import CudaRecorder, Graphs
+from executor_host.errors import ConfigurationError
+
+Execution: TypeAlias = Literal["rows", "packed", "shared", "auto"]
+
+EXECUTIONS: Final[tuple[str, ...]] = get_args(Execution)
+
+FORK_BYTES: Final = {"cuda": 8 << 30, "cpu": 2 << 30}
+"""Memory for copies of a shared state. On a GPU also at most half of what is free (the reference's own bounds,
+contract section 5); on a CPU it is shared with the front and everything else, so less."""
+
+SUFFIX_TOKENS: Final = {"cuda": 65_536, "cpu": 8_192}
+"""Row ends read in one pass, padding included. The GPU figure is the reference's; a CPU gains nothing from wide
+passes, and 8,192 tokens of the widest activation are 200 MB in float32."""
+
+PASS_PADDING: Final = {"cuda": 512, "cpu": 64}
+"""Padding that one row may add to a pass: more, and a pass of its own is cheaper. 512 is what the reference's cost
+model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one chunk of the linear layers."""
+
+RECORDED_TOKENS: Final = 8_192
+"""Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
+
+KERNEL_PACKAGES: Final = ("causal_conv1d", "fla")
+"""transformers takes the linear layers' kernels from these when they are installed, on every device."""
+
+Tokens: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the rows of a request are executed."""
+
+    execution: Execution = "auto"
+    max_rows: int = packing.MAX_ROWS
+    max_tokens: int = packing.MAX_TOKENS
+    graphs: bool = False
+    """Record and replay the packed passes; CUDA only."""
+    fork_bytes: int | None = None
+    """Memory for copies of a shared state; None: that of the device in `FORK_BYTES`."""
+    suffix_tokens: int | None = None
+    """Row ends in one pass; None: that of the device in `SUFFIX_TOKENS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came out of the rows of one request."""
+
+    hidden: Any
+    """torch tensor [rows, hidden size] of the model's dtype, on its device."""
+    execution: Execution
+    """What was done: never `auto`."""
+    processed: int
+    """Tokens read, padding not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The model after `tokens` tokens of one row: attention keys and values, recurrent and convolution states."""
+
+    cache: Any
+    tokens: int
+
+
+class Qwen35:
+    """A text model of the Qwen3.5 architecture on one device. One thread, like everything that owns a device."""
+
+    def __init__(self, model: Any, settings: Settings) -> None:
+        """`model`: a `Qwen3_5TextModel` on its device, without gradients, attending by SDPA.
+
+        Raises `ConfigurationError` when the settings ask for what the device does not have.
+        """
+        self._model = model
+        self._settings = settings
+        self.device = model.embed_tokens.weight.device
+        self.dtype = model.embed_tokens.weight.dtype
+        kind = self.device.type
+        self._fork_bytes = FORK_BYTES[kind] if settings.fork_bytes is None else settings.fork_bytes
+        self._suffix_tokens = SUFFIX_TOKENS[kind] if settings.suffix_tokens is None else settings.suffix_tokens
+        self._max_padding = PASS_PADDING[kind]
+        self._shared_requests = self._auto_independent_requests = self._saved_tokens = 0
+        self._graphs: Graphs | None = None
+        if settings.graphs:
+            if kind != "cuda":
+                raise ConfigurationError("CUDA graphs need a CUDA device")
+            self._graphs = Graphs(self._forward, CudaRecorder(self.device))
+
+    def __repr__(self) -> str:
+        return f"<Qwen35 {self._settings.execution} on {self.device} as {self.dtype} shared={self._shared_requests}>"
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        return int(self._model.config.vocab_size)
+
+    @property
+    def hidden_size(self) -> int:
+        """Values of one hidden state."""
+        return int(self._model.config.hidden_size)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters, the tied embedding once."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
+
+    def embeddings(self, tokens: Sequence[int]) -> Any:
+        """Copies of the embedding rows [tokens, hidden size] of these ids: with tied weights, the head's rows."""
+        import torch
+
+        with torch.inference_mode():
+            return self._model.embed_tokens.weight[torch.tensor(list(tokens), device=self.device)].clone()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts since the start, the warm-up included."""
+        counts: dict[str, Any] = {
+            "shared_requests": self._shared_requests,
+            "auto_independent_requests": self._auto_independent_requests,
+            "saved_tokens": self._saved_tokens,
+        }
+        if self._graphs is not None:
+            counts["graph"] = self._graphs.statistics()
+        return counts
+
+    def read(self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None]) -> Reading:
+        """The last hidden state of every row, in order.
+
+        `rows`: at least one, each one dimension of 1 or more ids below `vocabulary`. `questions`: of each row,
+        equal for neighbours of the same question. `check` is called before every pass and ends the reading by
+        raising. The device may still be working on the result on return.
+        """
+        import torch
+
+        settings = self._settings
+        total = sum(map(len, rows))
+        plan = prefix.plan(rows, questions) if settings.execution in ("shared", "auto") else None
+        if plan is not None and settings.execution == "auto" and not plan.worthwhile:
+            plan = None
+        with torch.inference_mode():
+            if plan is not None:
+                hidden = self._shared(rows, plan, check)
+                self._shared_requests += 1
+                self._saved_tokens += plan.saved
+                return Reading(torch.cat(hidden), "shared", plan.processed)
+            if settings.execution == "auto":
+                self._auto_independent_requests += 1
+            packed = settings.execution in ("packed", "auto")
+            hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
+            return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
+
+    def synchronize(self) -> None:
+        """Waits until the device has done everything; nothing to wait for on a CPU."""
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """Drops the recordings and the model. May be called twice."""
+        if self._graphs is not None:
+            self._graphs.close()
+        self._model = self._graphs = None
+
+    # Passes without a state
+
+    def _independent(self, rows: Sequence[Tokens], check: Callable[[], None], *, max_rows: int) -> list[Any]:
+        """Hidden states [rows of the group, size] of one group after the other."""
+        hidden = []
+        for group in packing.groups(
+            [len(row) for row in rows],
+            max_rows=max_rows,
+            max_tokens=self._settings.max_tokens,
+            max_padding=self._max_padding,
+        ):
+            check()
+            members = [rows[row] for row in group]
+            tokens, last = self._upload(members)
+            if self._graphs is not None and tokens.numel() <= RECORDED_TOKENS:
+                hidden.append(self._graphs.run(tuple(map(len, members)), tokens, last))
+            else:
+                hidden.append(self._forward(tokens, last))
+        return hidden
+
+    def _forward(self, tokens: Any, last: Any) -> Any:
+        """[rows, length] ids and [rows] positions to [rows, size]. Copies nothing from the host, so that it can be
+        recorded."""
+        return _at(self._pass(tokens, 0, None), last)
+
+    # Passes from a state
+
+    def _shared(self, rows: Sequence[Tokens], plan: prefix.Plan, check: Callable[[], None]) -> list[Any]:
+        check()
+        root = self._advance(None, rows[0][: plan.root]) if plan.root else None
+        hidden: list[Any] = []
+        for branch in plan.branches:
+            members = [rows[row] for row in branch.rows]
+            if not branch.prefix:
+                hidden += self._independent(members, check, max_rows=1)
+                continue
+            state = root
+            if state is None or branch.prefix > state.tokens:
+                check()
+                state = self._advance(root, members[0][plan.root : branch.prefix])
+            ends = [row[branch.prefix :] for row in members]
+            for chunk in packing.groups(
+                [len(end) for end in ends],
+                max_rows=self._forks(branch.prefix, max(map(len, ends))),
+                max_tokens=None,
+                max_padded=self._suffix_tokens,
+                max_padding=self._max_padding,
+            ):
+                check()
+                tokens, last = self._upload([ends[end] for end in chunk])
+                cache = self._fork(state, len(chunk))
+                hidden.append(_at(self._pass(tokens, state.tokens, cache), last))
+                del cache  # before the next chunk makes its own
+        return hidden
+
+    def _advance(self, state: _State | None, tokens: Tokens) -> _State:
+        """The state after `tokens` more tokens; the one given stays as it is."""
+        from transformers import DynamicCache
+
+        if state is None:
+            cache, before = DynamicCache(config=self._model.config), 0
+        else:
+            cache, before = self._fork(state, 1), state.tokens
+        uploaded, _ = self._upload([tokens])
+        self._pass(uploaded, before, cache)
+        return _State(cache, before + len(tokens))
+
+    def _fork(self, state: _State, rows: int) -> Any:
+        """A cache that holds the state `rows` times and shares no memory with it: the linear layers write theirs in
+        place."""
+        import torch
+
+        fork = copy.deepcopy(state.cache)
+        if rows > 1:
+            fork.reorder_cache(torch.zeros(rows, dtype=torch.int64, device=self.device))
+        return fork
+
+    def _forks(self, tokens: int, longest: int) -> int:
+        """How many rows may go on from a state of `tokens` tokens at a time, at least one.
+
+        `longest`: tokens of the longest end.
+        """
+        budget = self._fork_bytes
+        if self.device.type == "cuda":
+            import torch
+
+            free, _ = torch.cuda.mem_get_info(self.device)
+            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            budget = min(budget, free // 2)
+        config, size = self._model.config, self.dtype.itemsize
+        attention = config.layer_types.count("full_attention")
+        linear = config.num_hidden_layers - attention
+        # The keys and values of a copy exist twice while its ends are appended to them.
+        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (2 * tokens + longest) * size
+        keys = config.linear_num_key_heads * config.linear_key_head_dim
+        values = config.linear_num_value_heads * config.linear_value_head_dim
+        recurrent = values * config.linear_key_head_dim * 4
+        convolution = (2 * keys + values) * config.linear_conv_kernel_dim * size
+        return max(1, int(budget // (keys_and_values + linear * (recurrent + convolution))))
+
+    # What every pass does
+
+    def _pass(self, tokens: Any, before: int, cache: Any) -> Any:
+        """Final-norm hidden states [rows, length, size] of tokens that follow `before` others, those in `cache`."""
+        import torch
+
+        length = tokens.shape[1]
+        # Without a state the attention is plainly causal, which needs no mask and has the fastest kernels. One
+        # mask serves all rows: the rows' padding is on the right, where causality hides it.
+        mask = None
+        if before:
+            mask = torch.ones(length, before + length, dtype=torch.bool, device=self.device).tril(before)[None, None]
+        positions = torch.arange(before, before + length, device=self.device).expand(tokens.shape[0], -1)
+        return self._model(
+            input_ids=tokens,
+            attention_mask={"full_attention": mask, "linear_attention": None},
+            position_ids=positions,
+            cache=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+
+    def _upload(self, rows: Sequence[Tokens]) -> tuple[Any, Any]:
+        """Ids [rows, longest], padded on the right with 0, and the positions [rows] of the last tokens."""
+        import torch
+
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        tokens = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+        for index, row in enumerate(rows):
+            tokens[index, : len(row)] = row
+        return torch.from_numpy(tokens).to(self.device), torch.from_numpy(lengths - 1).to(self.device)
+
+
+def load(path: Path, *, device: str, dtype: str, settings: Settings) -> Qwen35:
+    """The text model of a causal-LM checkpoint with tied embeddings, in its released layout.
+
+    `device`: `cpu`, `cuda` or `cuda:N`. `dtype`: `float32` or `bfloat16`. Nothing is downloaded and no code of the
+    checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors missing,
+    left over or of another shape.
+    """
+    torch, transformers = libraries()
+    target = _device(torch, device)
+    if target.type == "cpu":
+        # They are CUDA kernels, and are called with CPU tensors all the same.
+        present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
+        if present:
+            raise ConfigurationError(f"the package {present[0]} cannot be installed where Qwen3.5 runs on a CPU")
+        transformers.utils.logging.set_verbosity_error()  # which tells, of a CPU, that it has no CUDA kernels
+    else:
+        # Wrong finite values for the masked attention of a row's end against a longer state (contract, section 7).
+        # Before the model is built, because recordings keep the kernel they were made with.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation="sdpa",
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if report.get(what):
+            first = sorted(map(str, report[what]))[0]
+            raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
+    text = model.model.to(target).eval().requires_grad_(False)
+    return Qwen35(text, settings)
+
+
+def libraries() -> tuple[Any, Any]:
+    """torch and transformers, imported. `ConfigurationError` says what to install when they are not there."""
+    try:
+        import torch
+        import transformers
+
+        # Lazily resolved: a transformers without the architecture says so here.
+        transformers.Qwen3_5ForCausalLM  # noqa: B018
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
+    return torch, transformers
+
+
+def default_device() -> str:
+    """`cuda` where there is one, else `cpu`."""
+    torch, _ = libraries()
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _device(torch: Any, name: str) -> Any:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"there is no device {name!r}") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigurationError(f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices")
+    elif device.type != "cpu":
+        raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
+    return device
+
+
+def _at(hidden: Any, positions: Any) -> Any:
+    """[rows, length, size] to [rows, size]: each row at its own position."""
+    import torch
+
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]

@@ -1,0 +1,139 @@
+"""Shared prefixes: what is read once, and when that is worth it. No model here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from executor_host.backbones.prefix import BOUNDARY, Branch, Plan, common, plan
+
+
+def row(*parts: tuple[int, int]) -> NDArray[np.int32]:
+    """A row of runs of one token: (token, how many)."""
+    return np.concatenate([np.full(count, token, np.int32) for token, count in parts])
+
+
+# Worked out by hand from the contract's rule (section 5). Each row is runs of (token, count).
+VECTORS = {
+    # All rows have 133 tokens in common, 2 x 64 of which are shared.
+    "a score of two levels": (
+        [row((1, 133), (2, 23)), row((1, 133), (3, 23))],
+        [0, 0],
+        Plan(128, (Branch(range(2), 128),), 128, 312),
+    ),
+    # A choice, a score of two levels that share 70 more, a noul. q = 64 * floor((100 + 70) / 64) = 128.
+    "a group shares more than the request": (
+        [
+            row((1, 100), (2, 30)),
+            row((1, 100), (3, 70), (4, 5)),
+            row((1, 100), (3, 70), (5, 9)),
+            row((1, 100), (6, 10)),
+        ],
+        [0, 1, 1, 2],
+        Plan(64, (Branch(range(1), 64), Branch(range(1, 3), 128), Branch(range(3, 4), 64)), 3 * 64 + 64, 594),
+    ),
+    # Neighbours that go on from the request's own state are one branch, whichever question they belong to.
+    "questions without a group of their own": (
+        [row((1, 64), (token, 5)) for token in range(2, 7)],
+        [0, 1, 1, 2, 3],
+        Plan(64, (Branch(range(5), 64),), 256, 345),
+    ),
+    # The rows share nothing at all, the two of question 1 share 64.
+    "only a group shares": (
+        [row((9, 50)), row((1, 64), (2, 1)), row((1, 64), (3, 1))],
+        [0, 1, 1],
+        Plan(0, (Branch(range(1), 0), Branch(range(1, 3), 64)), 64, 180),
+    ),
+    # 64 tokens in common, but the shorter row would have nothing left to be read at.
+    "one token stays": ([row((1, 64)), row((1, 64), (2, 9))], [0, 1], None),
+    "one token stays, and is enough": (
+        [row((1, 65)), row((1, 65), (2, 9))],
+        [0, 1],
+        Plan(64, (Branch(range(2), 64),), 64, 139),
+    ),
+    "equal rows": ([row((1, 200))] * 3, [0, 1, 2], Plan(192, (Branch(range(3), 192),), 384, 600)),
+    "63 in common": ([row((1, 63), (2, 9)), row((1, 63), (3, 9))], [0, 0], None),
+    "one row": ([row((1, 500))], [0], None),
+    "no row": ([], [], None),
+    # Alike, but not neighbours: the rows of question 0 are not a group.
+    "a question that comes back": (
+        [row((1, 64), (2, 9)), row((3, 70)), row((1, 64), (4, 9))],
+        [0, 1, 0],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_plans(name: str) -> None:
+    """Where the states are taken, and what that saves."""
+    rows, questions, expected = VECTORS[name]
+    assert plan(rows, questions) == expected
+
+
+@pytest.mark.parametrize(
+    ("saved", "total", "worthwhile"),
+    [
+        (4096, 12288, True),
+        (4095, 8000, False),
+        (4096, 12289, False),
+        (4097, 12291, True),
+        (4097, 12292, False),
+        (40_000, 60_000, True),
+        (40_000, 120_001, False),
+        (0, 0, False),
+    ],
+)
+def test_auto_has_two_thresholds(saved: int, total: int, worthwhile: bool) -> None:
+    """At least 4,096 tokens and, rounded up, a third of all (contract, section 5)."""
+    assert Plan(64, (), saved, total).worthwhile is worthwhile
+
+
+def test_the_published_workloads_reach_the_thresholds() -> None:
+    """Requests of the size of those that the contract's timings are of: long ones share, a short one does not."""
+    long = [row((1, 2400), (level + 2, 46)) for level in range(10)]
+    found = plan(long, [0] * 10)
+    assert found is not None
+    assert (found.total, found.saved, found.worthwhile) == (24_460, 9 * 2368, True)
+    short = plan([row((1, 300), (level + 2, 30)) for level in range(10)], [0] * 10)
+    assert short is not None
+    assert (short.saved, short.worthwhile) == (9 * 256, False)
+
+
+ENDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 150), st.integers(1, 40)), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.integers(0, 300), ENDS)
+def test_a_plan_counts_what_it_says(shared: int, ends: list[tuple[int, int, int]]) -> None:
+    """Every row once, in order, with an end; the tokens read are those of the states and the ends."""
+    questions = sorted(question for question, _, _ in ends)
+    rows = [
+        row((1, shared), (10 + question, inside), (100 + index, own))
+        for index, (question, (_, inside, own)) in enumerate(zip(questions, ends, strict=True))
+    ]
+    found = plan(rows, questions)
+    if found is None:
+        assert len(rows) < 2 or common(rows) < BOUNDARY
+        return
+    assert [index for branch in found.branches for index in branch.rows] == list(range(len(rows)))
+    read = found.root
+    for branch in found.branches:
+        assert branch.prefix % BOUNDARY == 0
+        assert branch.prefix >= found.root
+        read += branch.prefix - found.root
+        for index in branch.rows:
+            assert branch.prefix < len(rows[index])
+            assert np.array_equal(rows[index][: branch.prefix], rows[branch.rows[0]][: branch.prefix])
+            read += len(rows[index]) - branch.prefix
+    assert read == found.processed == found.total - found.saved
+    assert found.saved > 0
+
+
+def test_rows_and_questions_must_match() -> None:
+    """A mistake of the caller, not a smaller plan."""
+    with pytest.raises(ValueError):
+        plan([row((1, 2))], [])
