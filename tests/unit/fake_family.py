@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from frontend.answers import noul_answer
-from frontend.families.base import Decision, Prepared, Processor
+from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.questions import DecisionRequest
 from protocol.families import Family
 from protocol.payloads import TextRequest
@@ -20,7 +20,15 @@ ENTERED = threading.Event()
 
 
 class FakeProcessor(Processor):
-    """State "units:N" makes N units, "cost:N" costs N, "large" is finished in the pool, "held" waits for GATE."""
+    """State "units:N" makes N units, "cost:N" costs N, "large" is finished in the pool, "held" waits for GATE.
+
+    A host whose identity is "foreign" is refused.
+    """
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
+        super().__init__(facts, options, path)
+        if facts.get("identity") == "foreign":
+            raise AssetError("these are other weights")
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         state = str(request.state)

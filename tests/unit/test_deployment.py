@@ -432,3 +432,45 @@ async def test_an_output_of_another_shape_is_an_internal_error(bench: Bench, mon
         await asked
     assert host.units.empty()
     assert bench.held() == [(0, 0), (0, 0)]
+
+
+async def test_a_host_with_other_files_is_left_alone(bench: Bench) -> None:
+    """Decision 4: what this front would prepare does not fit its weights. 503 until another one comes."""
+    first = await bench.host("1-a")
+    bench.deployment.host_down(first.down())
+    waiting = bench.ask()
+    await bench.waiting(1)
+    foreign = FakeHost(bench.zmq, "2-b")
+    bench.hosts.append(foreign)
+    bench.deployment.host_up(foreign.up(identity="foreign"))
+    with pytest.raises(HostLost):
+        await waiting
+    assert bench.deployment.availability is Availability.FAILED
+    statistics = bench.deployment.statistics()
+    assert (statistics.last_death, statistics.identity) == ("these are other weights", "same")
+    with pytest.raises(Unavailable):
+        await bench.ask()
+    assert foreign.hellos.empty()
+    bench.deployment.host_down(foreign.down())
+    host = await bench.host("3-c")
+    asked = bench.ask()
+    host.answer((await host.unit()).call)
+    await asked
+    assert bench.held() == [(0, 0), (0, 0)]
+
+
+async def test_families_that_tokenize_leave_the_loop_earlier(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body is prepared on the loop when that takes no longer than reading the largest one that is."""
+    await bench.host()
+    monkeypatch.setattr(fake_family.FakeProcessor, "PREPARE_WEIGHT", 16)
+    asked = bench.ask("held", size=limits.INLINE_WORK_BYTES // 16 + 1)
+    await until(fake_family.ENTERED.is_set, "a thread prepares")
+    fake_family.GATE.set()
+    bench.hosts[0].answer((await bench.hosts[0].unit()).call)
+    await asked
+
+
+def test_a_processor_is_told_its_path() -> None:
+    """The table of models names it; without one it is None."""
+    processor = fake_family.FakeProcessor({}, {}, "/somewhere")
+    assert (processor.path, fake_family.FakeProcessor({}, {}).path) == ("/somewhere", None)

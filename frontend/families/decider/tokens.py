@@ -36,7 +36,7 @@ def label_names() -> list[str]:
     return [*ascii_uppercase, *(first + second for first in ascii_uppercase for second in ascii_uppercase)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Vocabulary:
     """The tokenizer of a checkpoint and what follows from it. Made by `of`."""
 
@@ -64,6 +64,9 @@ class Vocabulary:
         if len(set(labels)) != LABELS:
             raise NoLabels(f"{len(set(labels))} different label tokens; the model was trained with {LABELS}")
         return cls(encode, tuple(names), tuple(labels), tuple(encode("\n(")))
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary with labels {self.names[0]}..{self.names[-1]}>"
 
     def state(self, text: str) -> list[int]:
         """The state part of a row, however long it is."""
