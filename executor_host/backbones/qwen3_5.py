@@ -1,4 +1,4 @@
-"""Prefill with the text model of Qwen3.5: rows of token ids in, the final-norm hidden state of each row's last token out.
+"""Prefill with the text model of Qwen3.5: rows of token ids in, the last token's final-norm hidden state of each out.
 
 The forward is that of transformers (`qwen3_5_text`); what is decided here is which tokens go through it together.
 
@@ -357,7 +357,7 @@ def load(path: Path, *, device: str, dtype: str, settings: Settings) -> Qwen35:
         raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         if report.get(what):
-            first = sorted(map(str, report[what]))[0]
+            first = min(map(str, report[what]))
             raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
     text = model.model.to(target).eval().requires_grad_(False)
     return Qwen35(text, settings)
@@ -389,7 +389,9 @@ def _device(torch: Any, name: str) -> Any:
         raise ConfigurationError(f"there is no device {name!r}") from error
     if device.type == "cuda":
         if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices")
+            raise ConfigurationError(
+                f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices"
+            )
     elif device.type != "cpu":
         raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
     return device

@@ -53,7 +53,7 @@ class DeciderExecutor(Executor):
     | `execution` | `auto` | `rows`, `packed`, `shared`, `auto`: see backbones/qwen3_5.py |
     | `batch_rows` | 4 | most rows of a packed group, 1..4 |
     | `batch_tokens` | 4096 | most tokens of a packed group, 1..4096 |
-    | `graphs` | false | record and replay packed groups; CUDA only, and not with shared prefixes |
+    | `graphs` | false | record and replay groups; CUDA only; `auto` is `packed` then, `shared` is refused |
 
     Options of the front (`truncate`) are accepted and mean nothing here.
     """
@@ -76,9 +76,9 @@ class DeciderExecutor(Executor):
         if not isinstance(self._graphs, bool):
             raise ConfigurationError("the option 'graphs' is true or false")
         execution: Any = _text(options, "execution", "auto", *qwen3_5.EXECUTIONS)
-        if self._graphs and execution in ("shared", "auto"):
-            if "execution" in options:
-                raise ConfigurationError("the option 'graphs' goes with the execution 'rows' or 'packed'")
+        if self._graphs and execution == "shared":
+            raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
+        if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
@@ -265,7 +265,9 @@ def _example(checkpoint: released.Checkpoint) -> RowsRequest:
 
     encoder = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
     state = "Context:\nThe customer was charged twice for one order and asks for the money back."
-    levels = [f"How urgent is it?\nProposed answer: {level}\nDoes the proposed answer fit?" for level in ("low", "high")]
+    levels = [
+        f"How urgent is it?\nProposed answer: {level}\nDoes the proposed answer fit?" for level in ("low", "high")
+    ]
     asked = [
         (0, "Which team?", ("billing: charges", "login: passwords")),
         (1, "Does the customer want a refund?", ("no", "yes")),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,8 +73,9 @@ class Checkpoint:
 def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], None]) -> Checkpoint:
     """The checkpoint in a folder. Reads every byte once: 3.8 GB of the released model.
 
-    `claimed`: whether it is said to be `REVISION`. Raises `ConfigurationError` for what is missing, foreign, redirected,
-    cut short, or not the released bytes where these are claimed.
+    `claimed`: whether it is said to be `REVISION`. `progress`: called with the fraction of a file and a note that
+    names it. Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
+    bytes where these are claimed.
     """
     if path is None:
         raise ConfigurationError("the decider family needs the folder of a checkpoint")
@@ -95,12 +97,17 @@ def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], 
     _check_tensors(tensors, vocabulary, hidden)
     files = {}
     for name, (_, digest) in RELEASED.items():
-        files[name] = checkpoints.sha256(folder / name, lambda fraction, name=name: progress(fraction, f"hashing {name}"))  # type: ignore[misc]
+        note = f"hashing {name}"
+        files[name] = checkpoints.sha256(folder / name, partial(_report, progress, note))
         if claimed and files[name] != digest:
             raise ConfigurationError(f"{name} is not the released file: its sha256 is {files[name]}, not {digest}")
     labels = label_tokens(folder / "tokenizer.json", vocabulary)
     released = all(files[name] == digest for name, (_, digest) in RELEASED.items())
     return Checkpoint(folder, files, released, temperatures, labels, checkpoints.parameters(tensors))
+
+
+def _report(progress: Callable[[float, str], None], note: str, fraction: float) -> None:
+    progress(fraction, note)
 
 
 def label_tokens(tokenizer: Path, vocabulary: int) -> tuple[int, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,6 +76,23 @@ def test_plans(name: str) -> None:
     """Where the states are taken, and what that saves."""
     rows, questions, expected = VECTORS[name]
     assert plan(rows, questions) == expected
+
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "decider" / "golden.json").read_text(encoding="utf-8"))
+PUBLISHED = [vector for vector in GOLDEN["rows"] if len(vector["rows"]) > 1]
+
+
+@pytest.mark.parametrize("vector", PUBLISHED, ids=lambda vector: str(vector["name"]))
+def test_published_rows(vector: dict[str, Any]) -> None:
+    """The contract's usage counts what all rows have in common once, so it says how much that is."""
+    rows = [np.array(tokens, np.int32) for tokens in vector["rows"]]
+    shared = (vector["processed_tokens"] - vector["input_tokens"]) // (len(rows) - 1)
+    assert common(rows) == shared
+    saved = (len(rows) - 1) * (shared - shared % 64)
+    found = plan(rows, list(range(len(rows))))
+    assert (found.saved if found else 0) == saved
+    if found:
+        assert (found.root, found.total) == (shared - shared % 64, vector["processed_tokens"])
 
 
 @pytest.mark.parametrize(
