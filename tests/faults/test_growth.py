@@ -62,7 +62,8 @@ def test_two_thousand_mixed_requests_leave_nothing(runtime: Path) -> None:
     with running(runtime, config=config) as server:
         front = psutil.Process(server.front_pid())
         numbers = iter(range(REQUESTS))
-        lock, statuses, wrong = threading.Lock(), Counter[tuple[str, int]](), []
+        lock, statuses = threading.Lock(), Counter[tuple[str, int]]()
+        wrong: list[tuple[str, object]] = []
 
         def work() -> None:
             connection = HTTPConnection("127.0.0.1", server.port, timeout=30)

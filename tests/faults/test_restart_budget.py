@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,10 @@ def test_one_model_that_cannot_start_stops_the_others_too(runtime: Path) -> None
         assert server.wait_exit() == 2
         assert "model 'bad' could not be started" in server.log()
         assert "serving" not in server.log()
+
+
+def died(server: Framehost, times: int) -> bool:
+    return sum("ended: killed by SIGKILL" in line for line in server.lines) == times
 
 
 def kill_host(server: Framehost, model: str) -> None:
@@ -91,7 +96,7 @@ def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path
     with running(runtime, config=config) as server:
         for number in (1, 2):
             kill_host(server, "one")
-            server.wait(lambda n=number: sum("killed by SIGKILL" in line for line in server.lines) == n, "its end")
+            server.wait(partial(died, server, number), "its end")
             if number == 1:
                 server.wait(lambda: server.host("one")["state"] == "ready", "the restart")
         server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import zmq
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import Bye, Cancel, CancelAnswer, Execute, Failure, Hello, Lane, Result, Status, Welcome
 from protocol.payloads import TextRequest
+from protocol.tensors import Buffer
 from tests.process.conftest import short_directory
 from tests.process.harness import Framehost, running, tagged
 
@@ -38,7 +39,7 @@ class Stranger:
         self._socket.setsockopt(zmq.RCVTIMEO, 30_000)
         self._socket.connect(f"ipc://{path}")
 
-    def send(self, frames: list[bytes]) -> None:
+    def send(self, frames: Sequence[Buffer]) -> None:
         self._socket.send_multipart(frames)
 
     def receive(self) -> Envelope:
@@ -174,9 +175,9 @@ def test_a_cancel_of_anything_is_fine(server: Framehost, runtime: Path) -> None:
         server.running()
         for call in (1, 1, 12345, 2**63 - 1, 0):
             one.send(encode(Cancel(epoch="not-the-front"), incarnation=one.incarnation, call=call))
-            answer = one.receive()
-            assert answer.call == call
-            assert answer.message == CancelAnswer(outcome="not_running")
+            found = one.receive()
+            assert found.call == call
+            assert found.message == CancelAnswer(outcome="not_running")
         until.touch()
         answer = running_unit.result(30)
         assert answer.status == 200

@@ -73,12 +73,16 @@ def test_the_next_start_finds_a_clean_place(runtime: Path) -> None:
 def test_a_child_whose_parent_died_before_the_guard_was_armed_ends_itself() -> None:
     """B6: the kernel's signal cannot be armed in retrospect, so the parent's pid is compared afterwards."""
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    guard, held = os.pipe()  # held open: the other guard has no reason to act
     child = subprocess.run(
-        [sys.executable, "-m", "executor_host.launch.child", gone.stdout.decode().strip(), "0", "this"],
+        [sys.executable, "-m", "executor_host.launch.child", gone.stdout.decode().strip(), str(guard), "this"],
         cwd=ROOT,
         capture_output=True,
+        pass_fds=(guard,),
         timeout=30,
     )
+    os.close(guard)
+    os.close(held)
     assert child.returncode == 68
     assert child.stdout == b""
 

@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from executor_host.launch import console as module
 from executor_host.launch.console import Console
 
 
@@ -62,7 +61,7 @@ def test_a_second_incarnation_has_its_own_stages() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that tests move: the one value in the list."""
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("executor_host.launch.console.time.monotonic", lambda: now[0])
     return now
 
 

@@ -32,7 +32,14 @@ class Bench:
         self.pool = ThreadPoolExecutor(1)
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": None, "max_cost": None, **bounds}
+        model: dict[str, Any] = {
+            "name": "m",
+            "family": "fake",
+            "options": {},
+            "max_requests": None,
+            "max_cost": None,
+            **bounds,
+        }
         self.deployment = Deployment(model, loop=self.loop, zmq_context=context, epoch="front-1", pool=self.pool)
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def ignore(frames: list[bytes]) -> None:
 
 async def test_what_was_sent_before_the_other_side_exists_arrives(context: zmq.Context[Any], address: str) -> None:
     """A dial may come first: its messages wait for the bind."""
-    loop, heard = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    heard: list[list[bytes]] = []
     dialler = sockets.dial(loop, context, address, ignore, identity="a")
     dialler.send([b"early"])
     listener = sockets.listen(loop, context, address, heard.append)
@@ -68,7 +70,7 @@ async def test_no_message_is_lost_to_cancelled_tasks(context: zmq.Context[Any], 
         await asyncio.wait([waiter])
         arrived.clear()
         if number % 500 == 499:  # stay below the high-water mark
-            await until(lambda n=number: len(heard) == n + 1)
+            await until(partial(lambda count: len(heard) == count, number + 1))
     assert [int(frames[1]) for frames in heard] == list(range(3_000))
     dialler.close()
     listener.close()
@@ -136,7 +138,8 @@ async def test_a_socket_with_unsent_messages_does_not_keep_the_process(address: 
 
 async def test_use_after_a_fork_raises(context: zmq.Context[Any], address: str) -> None:
     """A9: the child's copy would look open and corrupt the parent's; it refuses instead."""
-    loop, heard = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    heard: list[list[bytes]] = []
     listener = sockets.listen(loop, context, address, heard.append)
     dialler = sockets.dial(loop, context, address, ignore, identity="a")
     child = os.fork()
