@@ -20,7 +20,7 @@ from frontend.runtime.context import ExecutionContext
 from protocol import families
 from protocol.states import RequestEvent
 from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Bench:
@@ -55,6 +55,10 @@ class Bench:
         return self.loop.create_task(self._ask(state, size, timeout))
 
     async def _ask(self, state: str, size: int, timeout: float | None) -> Decision:
+        async with asyncio.timeout(GUARD_S):
+            return await self._decide(state, size, timeout)
+
+    async def _decide(self, state: str, size: int, timeout: float | None) -> Decision:
         record = self.table.begin("id")
         deadline = None if timeout is None else self.loop.time() + timeout
         event = RequestEvent.FAIL

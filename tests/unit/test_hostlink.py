@@ -15,7 +15,7 @@ from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Linked:
@@ -47,11 +47,14 @@ class Linked:
         self.retirings += 1
 
     def ask(self, budget_ms: int | None = None, payload: dict[str, Any] | None = None) -> asyncio.Task[Outputs]:
-        """One unit, through the scheduler."""
+        """One unit, through the scheduler; one that never ends fails the test."""
         fields = {"document": b"{}"} if payload is None else payload
-        return asyncio.get_running_loop().create_task(
-            self.scheduler.run(lambda dispatch: self.link.send(dispatch, fields, budget_ms))
-        )
+
+        async def run() -> Outputs:
+            async with asyncio.timeout(GUARD_S):
+                return await self.scheduler.run(lambda dispatch: self.link.send(dispatch, fields, budget_ms))
+
+        return asyncio.get_running_loop().create_task(run())
 
     def stale(self) -> None:
         """The next message of the host proves that everything before it has been read."""
