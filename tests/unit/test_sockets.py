@@ -151,7 +151,15 @@ async def test_use_after_a_fork_raises(context: zmq.Context[Any], address: str) 
             status = 42
         finally:
             os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    ended: list[int] = []
+
+    def reaped() -> bool:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        ended.append(status)
+        return pid == child
+
+    await until(reaped, "the end of the child")
+    assert os.waitstatus_to_exitcode(ended[-1]) == 42
     dialler.send([b"from the parent"])
     await until(lambda: heard)
     assert heard == [[b"a", b"from the parent"]]
