@@ -54,7 +54,7 @@ EXPECTED = {
 
 
 def test_two_thousand_mixed_requests_leave_nothing(runtime: Path) -> None:
-    """L1: answered, cancelled, expired, failed, refused, and the host killed twice: then everything is at zero."""
+    """Answered, cancelled, expired, failed, refused, and the host killed twice: then everything is at zero."""
     random.seed(7)
     weights = {"ok": 60, "units": 8, "expired": 8, "failed": 6, "refused": 5, "invalid": 5, "gone": 8}
     kinds = random.choices(list(weights), list(weights.values()), k=REQUESTS)

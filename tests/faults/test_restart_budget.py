@@ -11,7 +11,7 @@ from tests.process.harness import Framehost, configuration, running, tagged
 
 
 def test_a_model_that_never_loads_is_started_as_often_as_configured(runtime: Path) -> None:
-    """B11, B3: the first start and two restarts, then exit status 4 with the model and its last words."""
+    """The first start and two restarts, then exit status 4 with the model and its last words."""
     config = configuration(runtime / "c.toml", {"toy": {"fail": "load"}}, restarts=2)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
@@ -31,7 +31,7 @@ def test_a_configuration_error_is_not_tried_twice(runtime: Path) -> None:
 
 
 def test_one_model_that_cannot_start_stops_the_others_too(runtime: Path) -> None:
-    """J4: every resident model is required before the port opens; a half server is never served."""
+    """Every resident model is required before the port opens; a half server is never served."""
     config = configuration(runtime / "c.toml", {"good": {}, "bad": {"fail": "configuration"}})
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 2
@@ -76,7 +76,7 @@ def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime:
 
 
 def test_the_last_model_takes_the_server_along(runtime: Path) -> None:
-    """B3: with nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
+    """With nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
     config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
     with running(runtime, config=config) as server:
         kill_host(server, "one")

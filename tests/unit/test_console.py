@@ -28,7 +28,7 @@ def shown(text: str) -> list[str]:
 
 
 def test_every_line_says_who_speaks() -> None:
-    """K4: many processes, one log: each line has its origin."""
+    """Many processes, one log: each line has its origin."""
     stream = io.StringIO()
     console = Console(stream)
     console.say("framehost", "serving")
