@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import load, machine, memory, report, request, servers
-from benchmarks.report import CONNECTIONS, Results, Sample
+from benchmarks.report import CONNECTIONS, Results, Sample, Start
 from benchmarks.servers import ROOT, TARGETS, Running, ServerFailed, Target
 
 WARM_UP_CONNECTIONS = 8
@@ -32,10 +33,8 @@ SETTLE_S = 0.5
 
 MEMORY_OF = ("inline", "floor-one", "framehost-noop", "framehost-sparrow")
 PINGPONG_S = 1.0
-PATIENCE_S = 60
+PATIENCE_S = 60.0
 LOOK_S = 0.2
-NOISY_AGAIN = 12
-"""How many noisy samples of the whole run are measured a second time; more would only wait for a busy machine."""
 
 
 class Bench:
@@ -47,7 +46,6 @@ class Bench:
         self._directory = directory
         self._body = directory / "body.json"
         self._body.write_bytes(request.BODY)
-        self._again = NOISY_AGAIN
         self._patience_s = patience_s
 
     def round(self, number: int) -> None:
@@ -62,9 +60,7 @@ class Bench:
         with ExitStack() as stack:
             running = []
             for target in order:
-                server = stack.enter_context(servers.started(target, self._directory))
-                self.results.starts.setdefault(target.name, []).append(server.start_s)
-                running.append(server)
+                running.append(stack.enter_context(self._started(target)))
             for server in running:
                 load.run(server.url, self._body, connections=WARM_UP_CONNECTIONS, seconds=WARM_UP_S)
             for connections in CONNECTIONS:
@@ -73,21 +69,32 @@ class Bench:
         self._pingpong()
 
     def _wait_for_quiet(self) -> None:
-        """Give the rest of the machine a chance to finish what it does, within the patience of the whole run."""
+        """Give the rest of the machine a chance to finish what it does.
+
+        The patience is the whole run's, for waiting and for measuring again: a machine that stays busy must
+        not hold up the run for ever, and its rows are marked.
+        """
         while self._patience_s > 0 and machine.others_now(LOOK_S) > machine.NOISE_CORES:
             self._patience_s -= LOOK_S
 
-    def _weigh(self, target: Target) -> None:
+    @contextmanager
+    def _started(self, target: Target) -> Iterator[Running]:
         self._wait_for_quiet()
+        meter = machine.Meter(os.getpid(), time.perf_counter())
         with servers.started(target, self._directory) as server:
-            self.results.starts.setdefault(target.name, []).append(server.start_s)
+            noisy = meter.read(time.perf_counter()).noisy
+            self.results.starts.setdefault(target.name, []).append(Start(server.start_s, noisy))
+            yield server
+
+    def _weigh(self, target: Target) -> None:
+        with self._started(target) as server:
             time.sleep(SETTLE_S)
             self.results.memory.setdefault(target.name, []).append(memory.by_role(server.process.pid))
 
     def _measure(self, server: Running, connections: int, number: int) -> None:
         sample = self._sample(server, connections, number)
-        if sample.shares.noisy and self._again:
-            self._again -= 1
+        if sample.shares.noisy and self._patience_s > 0:
+            self._patience_s -= self.results.seconds
             second = self._sample(server, connections, number)
             sample = min(sample, second, key=lambda s: s.shares.others + s.shares.stolen)
         self.results.samples.append(sample)
@@ -123,7 +130,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round of one second: a smoke test, not a result")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, metavar="S",
-        help="seconds that the whole run may wait for others on this machine to be quiet (default %(default)s)",
+        help="seconds that the whole run may wait or measure again while others use this machine (default %(default)s)",
     )  # fmt: skip
     parser.add_argument("--only", metavar="NAME,...", help=f"some of: {', '.join(names)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every sample there")
