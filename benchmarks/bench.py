@@ -58,9 +58,7 @@ class Bench:
             if target.name in MEMORY_OF:
                 self._weigh(target)
         with ExitStack() as stack:
-            running = []
-            for target in order:
-                running.append(stack.enter_context(self._started(target)))
+            running = [stack.enter_context(self._started(target)) for target in order]
             for server in running:
                 load.run(server.url, self._body, connections=WARM_UP_CONNECTIONS, seconds=WARM_UP_S)
             for connections in CONNECTIONS:
