@@ -43,9 +43,17 @@ def test_the_port_is_closed_until_every_model_is_warm(runtime: Path) -> None:
         server.line("quick", "ready in")
         server.line("slow", "loading")
         port = supervisor_port(server)
+        server.url = f"http://127.0.0.1:{port}"
+        server.wait(
+            lambda: (
+                (server.status()["front"] or {"models": {}})["models"].get("quick", {}).get("availability") == "ready"
+            ),
+            "the front knows one host",
+        )
+        # A front that was told to open has done so by now: it has answered twice since it learnt of the host.
+        assert not server.status()["front_process"]["serving"]
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
-        server.url = f"http://127.0.0.1:{port}"
         states = {host["model"]: host["state"] for host in server.status()["hosts"]}
         assert states == {"quick": "ready", "slow": "loading"}
         gate.touch()
