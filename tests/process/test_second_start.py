@@ -21,7 +21,7 @@ def serve(runtime: Path, *arguments: str, **environment: str) -> subprocess.Comp
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(TOY), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=30,
     )
 
 
