@@ -1,10 +1,11 @@
 """Measure framehost against what it is built from, in one run.
 
     python -m benchmarks.bench [--rounds N] [--seconds S] [--quick] [--only NAME,...] [--json FILE] [--markdown]
+    python -m benchmarks.bench --from FILE [--markdown]
 
-Each round starts every server afresh, one after the other, and then, for each number of connections, loads
-each of them in turn for a few seconds: what is compared was measured within the same seconds. The order
-turns with the rounds. Exit status: 0 measured, 1 a server failed or answered wrongly, 2 cannot measure here.
+Each round starts every server afresh, one after the other, and then goes twice through all numbers of
+connections, loading each server in turn for a second: what is compared was measured close together. The order
+turns with the passes and the rounds. Exit status: 0 measured, 1 a server failed or answered wrongly, 2 cannot measure here.
 Goals that are missed are printed, they do not fail the run.
 """
 
@@ -33,6 +34,10 @@ SETTLE_S = 0.5
 
 MEMORY_OF = ("inline", "floor-one", "framehost-noop", "framehost-sparrow")
 PINGPONG_S = 1.0
+PASSES = 2
+"""Times that each round goes through all rows. Many short samples compare better than few long ones, because the
+machine changes its speed within seconds."""
+
 PATIENCE_S = 60.0
 LOOK_S = 0.2
 
@@ -50,8 +55,8 @@ class Bench:
 
     def round(self, number: int) -> None:
         """Memory of some servers alone, then all of them side by side, loaded in turn."""
-        turn = number % len(self._targets)
-        order = self._targets[turn:] + self._targets[:turn]
+        first = number % len(self._targets)
+        order = self._targets[first:] + self._targets[:first]
         if number % 2:
             order.reverse()
         for target in order:
@@ -61,9 +66,10 @@ class Bench:
             running = [stack.enter_context(self._started(target)) for target in order]
             for server in running:
                 load.run(server.url, self._body, connections=WARM_UP_CONNECTIONS, seconds=WARM_UP_S)
-            for connections in CONNECTIONS:
-                for server in running:
-                    self._measure(server, connections, number)
+            for turn in range(PASSES):
+                for connections in CONNECTIONS:
+                    for server in running if turn % 2 == 0 else running[::-1]:
+                        self._measure(server, connections, number * PASSES + turn)
         self._pingpong()
 
     def _wait_for_quiet(self) -> None:
@@ -124,8 +130,8 @@ def _arguments() -> argparse.Namespace:
     names = [target.name for target in TARGETS]
     parser = argparse.ArgumentParser(prog="benchmarks.bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=2, help="of load for each row in each round")
-    parser.add_argument("--quick", action="store_true", help="one round of one second: a smoke test, not a result")
+    parser.add_argument("--seconds", type=int, default=1, help="of load for each row in each pass")
+    parser.add_argument("--quick", action="store_true", help="one round without patience: a smoke test, not a result")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, metavar="S",
         help="seconds that the whole run may wait or measure again while others use this machine (default %(default)s)",
@@ -133,6 +139,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME,...", help=f"some of: {', '.join(names)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every sample there")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument(
+        "--from", dest="samples", metavar="FILE", type=Path, help="measure nothing, report a --json file"
+    )
     arguments = parser.parse_args()
     arguments.targets = TARGETS
     if arguments.only:
@@ -142,7 +151,7 @@ def _arguments() -> argparse.Namespace:
             parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
         arguments.targets = [target for target in TARGETS if target.name in wanted]
     if arguments.quick:
-        arguments.rounds, arguments.seconds, arguments.patience = 1, 1, 0.0
+        arguments.rounds, arguments.patience = 1, 0.0
     if arguments.rounds < 1 or arguments.seconds < 1:
         parser.error("at least one round of one second")
     return arguments
@@ -151,6 +160,10 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Measure and print; returns the exit status."""
     arguments = _arguments()
+    if arguments.samples:
+        results = Results.of_document(json.loads(arguments.samples.read_text()))
+        print(report.render(results, markdown=arguments.markdown))
+        return 0
     problem = load.missing()
     if problem is not None:
         print(problem, file=sys.stderr)
