@@ -1,12 +1,12 @@
 """Measure framehost against what it is built from, in one run.
 
-    python -m benchmarks.bench [--rounds N] [--seconds S] [--quick] [--only NAME,...] [--json FILE] [--markdown]
+    python -m benchmarks.bench [--rounds N] [--passes N] [--seconds S] [--quick] [--only NAME,...] [--json FILE] [--markdown]
     python -m benchmarks.bench --from FILE [--markdown]
 
 Each round starts every server afresh, one after the other, and then goes twice through all numbers of
 connections, loading each server in turn for a second: what is compared was measured close together. The order
-turns with the passes and the rounds. Exit status: 0 measured, 1 a server failed or answered wrongly, 2 cannot measure here.
-Goals that are missed are printed, they do not fail the run.
+turns with the passes and the rounds. Exit status: 0 measured, 1 a server failed or answered wrongly, 2 cannot
+measure here. Goals that are missed are printed, they do not fail the run.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ LOOK_S = 0.2
 class Bench:
     """One run."""
 
-    def __init__(self, targets: Sequence[Target], seconds: int, patience_s: float, directory: Path) -> None:
+    def __init__(
+        self, targets: Sequence[Target], seconds: int, passes: int, patience_s: float, directory: Path
+    ) -> None:
         self.results = Results(machine.describe(), machine.versions(), seconds)
         self._targets = list(targets)
         self._directory = directory
         self._body = directory / "body.json"
         self._body.write_bytes(request.BODY)
+        self._passes = passes
         self._patience_s = patience_s
 
     def round(self, number: int) -> None:
@@ -66,10 +69,10 @@ class Bench:
             running = [stack.enter_context(self._started(target)) for target in order]
             for server in running:
                 load.run(server.url, self._body, connections=WARM_UP_CONNECTIONS, seconds=WARM_UP_S)
-            for turn in range(PASSES):
+            for turn in range(self._passes):
                 for connections in CONNECTIONS:
                     for server in running if turn % 2 == 0 else running[::-1]:
-                        self._measure(server, connections, number * PASSES + turn)
+                        self._measure(server, connections, number * self._passes + turn)
         self._pingpong()
 
     def _wait_for_quiet(self) -> None:
@@ -131,7 +134,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.bench", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=1, help="of load for each row in each pass")
-    parser.add_argument("--quick", action="store_true", help="one round without patience: a smoke test, not a result")
+    parser.add_argument("--passes", type=int, default=PASSES, help="of all rows in each round")
+    parser.add_argument("--quick", action="store_true", help="one pass without patience: a smoke test, not a result")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE_S, metavar="S",
         help="seconds that the whole run may wait or measure again while others use this machine (default %(default)s)",
@@ -151,9 +155,9 @@ def _arguments() -> argparse.Namespace:
             parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
         arguments.targets = [target for target in TARGETS if target.name in wanted]
     if arguments.quick:
-        arguments.rounds, arguments.patience = 1, 0.0
-    if arguments.rounds < 1 or arguments.seconds < 1:
-        parser.error("at least one round of one second")
+        arguments.rounds, arguments.passes, arguments.patience = 1, 1, 0.0
+    if min(arguments.rounds, arguments.passes, arguments.seconds) < 1:
+        parser.error("at least one pass of one second")
     return arguments
 
 
@@ -171,7 +175,7 @@ def main() -> int:
     # So that every `finally` runs: a benchmark that is stopped stops its servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="bench") as directory:
-        bench = Bench(arguments.targets, arguments.seconds, arguments.patience, Path(directory))
+        bench = Bench(arguments.targets, arguments.seconds, arguments.passes, arguments.patience, Path(directory))
         try:
             for number in range(arguments.rounds):
                 bench.round(number)
