@@ -1,6 +1,7 @@
 """Measure framehost against what it is built from, in one run.
 
-    python -m benchmarks.bench [--rounds N] [--passes N] [--seconds S] [--quick] [--only NAME,...] [--json FILE] [--markdown]
+    python -m benchmarks.bench [--rounds N] [--passes N] [--seconds S] [--quick] [--only NAME,...]
+                               [--json FILE] [--markdown]
     python -m benchmarks.bench --from FILE [--markdown]
 
 Each round starts every server afresh, one after the other, and then goes twice through all numbers of
