@@ -9,7 +9,10 @@ in the children end them.
     Supervisor     owns both, the runtime directory, the port's socket and the management lane
 
 The port is opened by the front when every configured model has finished its warm-up, and stays open then.
-This module also holds the `framehost` command's argument parsing; the other commands are in frontend/cli.
+
+It is a long file because the three classes are one state machine: each transition of a slot is decided with
+the others in view. How processes are started, guarded and listened to is in executor_host/launch, the
+configuration and the other commands are in frontend/cli; only `serve` and the argument parser are here.
 """
 
 from __future__ import annotations

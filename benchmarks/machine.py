@@ -42,6 +42,8 @@ class Meter:
 
     def __init__(self, server: int, clock: float) -> None:
         self._server, self._clock = server, clock
+        # Asked about ourselves, the tree is all there is of ours: what starts under us, and who loads it.
+        self._alone = server == os.getpid()
         self._busy, self._stolen = _machine()
         self._of_server = cpu_seconds(server)
         self._of_client, self._of_us = _ours()
@@ -52,7 +54,7 @@ class Meter:
         client, us = _ours()
         server = cpu_seconds(self._server) - self._of_server
         wall = clock - self._clock
-        mine = server + client - self._of_client + us - self._of_us
+        mine = server + (0.0 if self._alone else client - self._of_client + us - self._of_us)
         return Shares(
             server=server / wall,
             client=(client - self._of_client) / wall,

@@ -1,16 +1,16 @@
 """From samples to tables, ratios and goals. No measuring here, so that a report can be made from a file again.
 
 Absolute numbers move by tens of percent between machines, and on one machine between minutes. A ratio of two
-servers that were measured within the same seconds does not, so the goals are ratios, taken per round and then
+servers that were measured within the same seconds does less, so the goals are ratios, taken per pass and then
 reduced to their median.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.load import Load
 from benchmarks.machine import Shares
@@ -43,6 +43,14 @@ class Sample:
     shares: Shares
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a server: seconds from its command to its first answer."""
+
+    seconds: float
+    noisy: bool
+
+
 @dataclass(slots=True)
 class Results:
     """Everything one run of the benchmark found out."""
@@ -51,7 +59,7 @@ class Results:
     versions: str
     seconds: int
     samples: list[Sample] = field(default_factory=list)
-    starts: dict[str, list[float]] = field(default_factory=dict)
+    starts: dict[str, list[Start]] = field(default_factory=dict)
     memory: dict[str, list[dict[str, Memory]]] = field(default_factory=dict)
     pingpong_us: list[dict[str, float]] = field(default_factory=list)
 
@@ -60,9 +68,29 @@ class Results:
         all_of_it = [s for s in self.samples if s.target == target and s.connections == connections]
         return [s for s in all_of_it if not s.shares.noisy] or all_of_it
 
+    def start_times(self, target: str) -> list[float]:
+        """Seconds of the quiet starts if there are any, else of all."""
+        all_of_them = self.starts.get(target, [])
+        return [s.seconds for s in all_of_them if not s.noisy] or [s.seconds for s in all_of_them]
+
     def document(self) -> dict[str, Any]:
         """For --json."""
         return asdict(self)
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> Results:
+        """For --from: what `document` gave."""
+        fields = dict(document)
+        fields["samples"] = [
+            Sample(**{**sample, "load": Load(**sample["load"]), "shares": Shares(**sample["shares"])})
+            for sample in document["samples"]
+        ]
+        fields["starts"] = {name: [Start(**start) for start in each] for name, each in document["starts"].items()}
+        fields["memory"] = {
+            name: [{role: Memory(**memory) for role, memory in parts.items()} for parts in each]
+            for name, each in document["memory"].items()
+        }
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +100,24 @@ class Spread:
     median: float
     low: float
     high: float
+    noisy: bool = False
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> Spread | None:
+    def over(cls, values: Iterable[float], *, noisy: bool = False) -> Spread | None:
         """None when there is nothing to reduce."""
         known = list(values)
-        return cls(statistics.median(known), min(known), max(known)) if known else None
+        return cls(statistics.median(known), min(known), max(known), noisy) if known else None
 
     def text(self, form: str) -> str:
-        """`median (low..high)`."""
-        return f"{self.median:{form}} ({self.low:{form}}..{self.high:{form}})"
+        """`median (low..high)`, with a ~ when it comes from noisy passes."""
+        return f"{'~' if self.noisy else ''}{self.median:{form}} ({self.low:{form}}..{self.high:{form}})"
+
+
+class Paired(NamedTuple):
+    """Values of several servers, one row per pass."""
+
+    values: list[list[float]]
+    quiet: bool
 
 
 Table = list[list[str]]
@@ -89,7 +125,7 @@ Table = list[list[str]]
 
 def load_table(results: Results) -> Table:
     """One line per server and number of connections."""
-    head = ["server", "connections", "requests/s", "p50 ms", "p99 ms", "cores server/wrk", "others", "quiet rounds"]
+    head = ["server", "connections", "requests/s", "p50 ms", "p99 ms", "cores server/wrk", "others", "quiet"]
     rows = [head]
     for target in TARGETS:
         for connections in CONNECTIONS:
@@ -124,7 +160,7 @@ def idle_table(results: Results) -> Table:
     """Memory and start-up."""
     rows = [["server", "start s", "processes", "RSS MiB", "PSS MiB", "PSS MiB of each part"]]
     for target in TARGETS:
-        start = Spread.over(results.starts.get(target.name, ()))
+        start = Spread.over(results.start_times(target.name))
         memory = results.memory.get(target.name)
         if start is None or not memory:
             continue
@@ -147,14 +183,26 @@ def idle_table(results: Results) -> Table:
     return rows
 
 
+def paired(results: Results, names: Sequence[str], connections: int, of: Callable[[Load], float]) -> Paired:
+    """The values of several servers, pass by pass, and whether the passes were quiet for all of them.
+
+    Never a quiet row of one pass beside a quiet row of another: between two passes the machine may have become
+    half as fast. Without a pass that was quiet for all, every pass counts, and the ratio says so.
+    """
+    rounds: dict[int, dict[str, Sample]] = {}
+    for sample in results.samples:
+        if sample.connections == connections and sample.target in names:
+            rounds.setdefault(sample.round, {})[sample.target] = sample
+    complete = [found for found in rounds.values() if len(found) == len(names)]
+    quiet = [found for found in complete if not any(sample.shares.noisy for sample in found.values())]
+    values = [[of(found[name].load) for name in names] for found in quiet or complete]
+    return Paired(values, quiet=bool(quiet))
+
+
 def ratios(results: Results, top: str, bottom: str, connections: int, of: Callable[[Load], float]) -> Spread | None:
-    """`top` / `bottom`, round by round. A round counts if both are kept, unless that leaves none."""
-    above = {s.round: of(s.load) for s in results.of(top, connections)}
-    below = {s.round: of(s.load) for s in results.of(bottom, connections)}
-    paired = Spread.over(above[r] / below[r] for r in above.keys() & below.keys())
-    if paired is None and above and below:
-        return Spread.over([statistics.median(above.values()) / statistics.median(below.values())])
-    return paired
+    """`top` / `bottom`, pass by pass."""
+    found = paired(results, (top, bottom), connections, of)
+    return Spread.over((above / below for above, below in found.values), noisy=not found.quiet)
 
 
 def ratio_table(results: Results) -> Table:
@@ -172,17 +220,9 @@ def ratio_table(results: Results) -> Table:
 def _added_latency(results: Results, loop: str) -> Spread | None:
     """(framehost - inline) / (floor - inline) at one connection, by p50."""
     names = ("framehost-noop", f"inline{loop}", f"floor-one{loop}")
-    rounds: list[dict[int, float]] = [{s.round: s.load.p50_ms for s in results.of(name, 1)} for name in names]
-    if not all(rounds):
-        return None
-    shared = rounds[0].keys() & rounds[1].keys() & rounds[2].keys()
-    ours, inline, floor = rounds
-    if shared:
-        triples = [(ours[r], inline[r], floor[r]) for r in shared]
-    else:
-        a, b, c = (statistics.median(values.values()) for values in rounds)
-        triples = [(a, b, c)]
-    return Spread.over((ours - inline) / (floor - inline) for ours, inline, floor in triples if floor > inline)
+    found = paired(results, names, 1, lambda load: load.p50_ms)
+    added = ((ours - inline) / (floor - inline) for ours, inline, floor in found.values if floor > inline)
+    return Spread.over(added, noisy=not found.quiet)
 
 
 def goal_table(results: Results) -> Table:
@@ -225,7 +265,7 @@ def goal_table(results: Results) -> Table:
     )  # fmt: skip
     add(
         "`framehost serve` to the first answer, embedded model",
-        Spread.over(results.starts.get("framehost-sparrow", ())), ".2f", "<=", START_GOAL_S, " s",
+        Spread.over(results.start_times("framehost-sparrow")), ".2f", "<=", START_GOAL_S, " s",
     )  # fmt: skip
     return rows
 
@@ -233,7 +273,7 @@ def goal_table(results: Results) -> Table:
 def render(results: Results, *, markdown: bool) -> str:
     """The whole report."""
     rounds = len({sample.round for sample in results.samples})
-    method = f"rounds: {rounds}, {results.seconds} s per row; medians over the quiet rounds (lowest..highest)"
+    method = f"{rounds} passes of {results.seconds} s per row; medians over the quiet ones (lowest..highest)"
     tables = (load_table(results), idle_table(results), ratio_table(results), goal_table(results))
     draw = _markdown if markdown else _plain
     blocks = [f"{results.machine}\n{results.versions}\n{method}", *(draw(table) for table in tables if len(table) > 1)]

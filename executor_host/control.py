@@ -12,7 +12,7 @@ import threading
 import zmq
 
 from executor_host.board import Board, clear
-from executor_host.sockets import open_router
+from executor_host.sockets import open_router, send
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -122,7 +122,7 @@ class ControlLane:
     def _send(self, peer: bytes, message: Message, call: int = 0) -> None:
         frames = encode(message, incarnation=self._board.incarnation, call=call)
         try:
-            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK)
+            send(self._socket, [peer, *frames])
         except zmq.ZMQError:
             # Gone or not reading: whoever needs this asks again with a new HELLO.
             self._peers.discard(peer)

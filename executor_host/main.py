@@ -25,7 +25,7 @@ from executor_host.board import Board, clear
 from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
-from executor_host.sockets import open_router
+from executor_host.sockets import open_router, send
 from protocol import addresses, families
 from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
@@ -222,7 +222,7 @@ class Host:
                 call=call,
             )
         try:
-            self._data.send_multipart([peer, *frames], zmq.NOBLOCK)
+            send(self._data, [peer, *frames])
         except zmq.ZMQError:
             # Its front is gone; the next one never hears of this call (decision: replies to another epoch are dropped).
             self._board.undeliverable += 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import zmq
+import zmq.backend
 
 from protocol import limits
+from protocol.tensors import Buffer
 
 LINGER_MS = 500
 """How long close() lets the last answers leave. The default is for ever, which turns a stop into a hang."""
@@ -25,3 +29,16 @@ def open_router(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.So
     socket.setsockopt(zmq.MAXMSGSIZE, limits.SOCKET_MAX_FRAME_BYTES)
     socket.bind(address)
     return socket
+
+
+# The library's own send, without the wrapper around it that serves subclasses and other calling styles, and
+# plain integers instead of flag enums: together a quarter of the price of a message (measured).
+_send = zmq.backend.Socket.send
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+
+
+def send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """One message, now; raises `zmq.ZMQError` when its receiver is gone or does not read. Never blocks."""
+    for frame in frames[:-1]:
+        _send(socket, frame, _MORE)
+    _send(socket, frames[-1], _NOBLOCK)

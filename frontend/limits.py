@@ -46,7 +46,7 @@ MAX_HEADER_REQUEST_ID: Final = 128
 # JSON bodies
 
 MAX_DEPTH: Final = 64
-"""Objects and arrays inside each other, the outermost included. Decision 21; the scanner, the encoder and
+"""Objects and arrays inside each other, the outermost included. The scanner, the encoder and
 every renderer of ours recurse per level, and Python's own limit is near 1,000."""
 
 CEILING_OF_MAX_DEPTH: Final = 200

@@ -16,7 +16,7 @@ from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
 
 ALIASES = ("jev-latest", "jev-preview")
-"""Moving names that the field's SDKs send by default; they mean the default model (decision 22)."""
+"""Moving names that the field's SDKs send by default; they mean the default model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Server:
         return min(wanted / 1000, self.limits.request_timeout_s)
 
     def health(self, only: str | None = None) -> tuple[int, Mapping[str, Any]]:
-        """Status and body of /health, from cached state alone: it never asks a host (decision 23)."""
+        """Status and body of /health, from cached state alone: it never asks a host."""
         chosen: Iterable[Deployment] = self.deployments.values()
         if only is not None:
             if only not in self.deployments:

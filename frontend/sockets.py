@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 
 import zmq
+import zmq.backend
 
 from protocol import limits
 from protocol.tensors import Buffer
@@ -27,6 +28,11 @@ RECONNECT_MS = 5
 """First retry of a dial: the other side binds within milliseconds of being told to."""
 
 RECONNECT_MAX_MS = 100
+
+# The library's own send, without the wrapper around it that serves subclasses and other calling styles, and
+# plain integers instead of flag enums: together a quarter of the price of a message (measured).
+_send = zmq.backend.Socket.send
+_EVENTS, _POLLIN, _NOBLOCK, _MORE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 log = logging.getLogger("framehost.sockets")
 
@@ -55,8 +61,11 @@ class LoopSocket:
         """Send now or raise `zmq.ZMQError` (full, unreachable, closed). Never blocks, never drops in silence."""
         if self._pid != os.getpid():
             raise RuntimeError("this socket belongs to the process that forked this one")
-        self._socket.send_multipart(frames, zmq.NOBLOCK)
-        if int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        socket = self._socket
+        for frame in frames[:-1]:
+            _send(socket, frame, _MORE)
+        _send(socket, frames[-1], _NOBLOCK)
+        if self._readable():
             self._loop.call_soon(self._read)
 
     def close(self) -> None:
@@ -66,9 +75,12 @@ class LoopSocket:
             self._loop.remove_reader(self._descriptor)
             self._socket.close()
 
+    def _readable(self) -> bool:
+        return bool(int(self._socket.getsockopt(_EVENTS)) & _POLLIN)
+
     def _read(self) -> None:
         # Asking for the events is a tenth of the price of an exception for "nothing there".
-        while not self._closed and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while not self._closed and self._readable():
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.ZMQError:

@@ -33,7 +33,7 @@ class Family:
     executor: str
     payload: str
     default_max_requests: int | None = 1024
-    """Request slots of a deployment when the configuration names none; None = no bound (seed)."""
+    """Request slots of a deployment when the configuration names none; None = no bound."""
     default_max_cost: int | None = None
     """The total cost of a deployment's open requests when the configuration names none; None = no bound."""
     retire_on_error: bool = False

@@ -51,7 +51,7 @@ class Prepared:
     """Payloads, in the order they must run; at least one."""
 
     cost: int
-    """What cost admission counts: processed tokens, or UTF-8 bytes for text families (decision 20)."""
+    """What cost admission counts: processed tokens, or UTF-8 bytes for text families."""
 
     work: int
     """Bytes that `finish` and `absorb` will walk through: decides between the event loop and the pool."""

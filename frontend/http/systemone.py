@@ -14,10 +14,11 @@ asked: images (400), and a choice whose options are not in `criteria` (422).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, TypeAlias
 
 from frontend.answers import Answer
-from frontend.errors import Fault, InvalidRequest, Misuse, RequestError, UsageError
+from frontend.errors import Fault, InternalError, InvalidRequest, Misuse, RequestError, UsageError
 from frontend.limits import (
     MAX_FAULTS,
     MAX_LEVELS,
@@ -93,6 +94,8 @@ def render(
     for name, value in (extras or {}).items():
         if not name.startswith("x_"):
             raise Misuse(f"the extra field {name!r} does not start with x_")
+        if not _finite(value):
+            raise InternalError(f"the extra field {name!r} has a number that is not finite")
         body[name] = value
     return body
 
@@ -308,6 +311,14 @@ def _kind(value: object) -> str:
     if isinstance(value, str):
         return "a string"
     return "an array" if isinstance(value, list) else "an object"
+
+
+def _finite(value: object) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_finite, value))
 
 
 def _count(value: int) -> int:

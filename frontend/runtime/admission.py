@@ -86,9 +86,10 @@ class Permit:
     __slots__ = ("_state", "admission", "cost")
 
     def __init__(self, admission: BoundedAdmission, cost: int, *, key: object = None) -> None:
-        # Set first: __del__ also runs for an object whose constructor raised.
-        self._state = PermitState.RELEASED
-        require(key, "Permit")
+        if key is not KEY:
+            # __del__ also runs for an object whose constructor raised.
+            self._state = PermitState.RELEASED
+            require(key, "Permit")
         self.admission: Final = admission
         self.cost: Final = cost
         self._state = PermitState.HELD
@@ -124,7 +125,7 @@ class Permit:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._state is PermitState.HELD:
-            self.release()
+            self._leave(PermitState.HELD)
 
     def __del__(self) -> None:
         if self._state is PermitState.HELD:

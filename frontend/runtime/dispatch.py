@@ -67,7 +67,8 @@ class Dispatch(Generic[T]):
         *,
         key: object = None,
     ) -> None:
-        require(key, "Dispatch")
+        if key is not KEY:
+            require(key, "Dispatch")
         self.number: Final = number
         """The scheduler's own number for the unit."""
         self.context: Final = context

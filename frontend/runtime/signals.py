@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 
-from frontend.runtime._mint import require
+from frontend.runtime._mint import KEY, require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,8 @@ class Signal:
     key: InitVar[object] = None
 
     def __post_init__(self, key: object) -> None:
-        require(key, type(self).__name__)
+        if key is not KEY:
+            require(key, type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

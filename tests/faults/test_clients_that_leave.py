@@ -39,7 +39,7 @@ WAYS = pytest.mark.parametrize("leave", [close, reset, half_close])
 def test_a_client_that_leaves_the_queue_is_never_served(
     server: Framehost, runtime: Path, leave: Callable[[socket.socket], None]
 ) -> None:
-    """D4: its unit is removed and never started; the next waiter runs in its place."""
+    """Its unit is removed and never started; the next waiter runs in its place."""
     mark, until = runtime / "mark", runtime / "until"
     withdrawn = server.model()["scheduler"]["withdrawn"]
     first = server.soon({"op": "wait", "until": str(until), "tag": "a", "mark": str(mark)})
@@ -61,7 +61,7 @@ def test_a_client_that_leaves_the_queue_is_never_served(
 def test_a_client_that_leaves_its_running_unit_leaves_the_permit_with_it(
     server: Framehost, runtime: Path, leave: Callable[[socket.socket], None]
 ) -> None:
-    """D5, I1, E11: the host hears of it at once, the permit stays until it answers, the next one gets its own."""
+    """The host hears of it at once, the permit stays until it answers, the next one gets its own."""
     mark, until, seen = runtime / "mark", runtime / "until", runtime / "seen"
     host = server.host()["pid"]
     dropped = server.model()["scheduler"]["dropped_results"]
@@ -101,7 +101,7 @@ def test_a_client_that_leaves_during_its_upload_leaves_nothing(server: Framehost
 
 
 def test_every_way_to_end_is_counted_as_what_it_was(server: Framehost, runtime: Path) -> None:
-    """E15: cancelled, expired, refused, failed and answered are distinct ends, never one another."""
+    """Cancelled, expired, refused, failed and answered are distinct ends, never one another."""
     before = dict(server.status()["front"]["requests"]["ended"])
     until = runtime / "until"
     blocker = server.soon({"op": "wait", "until": str(until)})

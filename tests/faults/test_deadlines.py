@@ -18,7 +18,7 @@ def server() -> Iterator[Framehost]:
 
 
 def test_a_deadline_in_the_queue_is_answered_while_the_slot_is_held(server: Framehost, runtime: Path) -> None:
-    """E1: 504 arrives while another still runs; the expired unit is never started, the one behind it is."""
+    """504 arrives while another still runs; the expired unit is never started, the one behind it is."""
     mark, until = runtime / "mark", runtime / "until"
     first = server.soon({"op": "wait", "until": str(until), "tag": "a", "mark": str(mark)})
     server.running()
@@ -81,5 +81,5 @@ def test_a_timeout_header_that_is_no_time_is_refused(server: Framehost, value: s
 
 
 def test_a_timeout_beyond_the_servers_own_is_the_servers_own(server: Framehost) -> None:
-    """E3: asking for more changes nothing and is no error."""
+    """Asking for more changes nothing and is no error."""
     assert server.decide("x", x_framehost_timeout_ms="999999999999").status == 200

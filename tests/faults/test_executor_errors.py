@@ -110,7 +110,7 @@ def test_a_frail_family_retires_on_any_error_but_not_on_bad_input(runtime: Path)
         server.wait(server.idle, "idle")
 
 
-# Requests of several units (decision 15)
+# Requests of several units
 
 
 def units(mark: Path, *states: dict[str, Any]) -> dict[str, Any]:

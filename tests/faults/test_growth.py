@@ -54,7 +54,7 @@ EXPECTED = {
 
 
 def test_two_thousand_mixed_requests_leave_nothing(runtime: Path) -> None:
-    """L1: answered, cancelled, expired, failed, refused, and the host killed twice: then everything is at zero."""
+    """Answered, cancelled, expired, failed, refused, and the host killed twice: then everything is at zero."""
     random.seed(7)
     weights = {"ok": 60, "units": 8, "expired": 8, "failed": 6, "refused": 5, "invalid": 5, "gone": 8}
     kinds = random.choices(list(weights), list(weights.values()), k=REQUESTS)
@@ -62,7 +62,8 @@ def test_two_thousand_mixed_requests_leave_nothing(runtime: Path) -> None:
     with running(runtime, config=config) as server:
         front = psutil.Process(server.front_pid())
         numbers = iter(range(REQUESTS))
-        lock, statuses, wrong = threading.Lock(), Counter[tuple[str, int]](), []
+        lock, statuses = threading.Lock(), Counter[tuple[str, int]]()
+        wrong: list[tuple[str, object]] = []
 
         def work() -> None:
             connection = HTTPConnection("127.0.0.1", server.port, timeout=30)

@@ -13,7 +13,7 @@ from tests.process.harness import Framehost, configuration, running, tagged
 
 
 def test_probes_answer_while_the_executor_holds_the_interpreter_lock(runtime: Path) -> None:
-    """C3, G4: liveness, readiness and status are answered before the busy request is; nobody is declared dead."""
+    """Liveness, readiness and status are answered before the busy request is; nobody is declared dead."""
     mark = runtime / "mark"
     with running(runtime) as server:
         host = server.host()["pid"]
@@ -36,16 +36,24 @@ def supervisor_port(server: Framehost) -> int:
 
 
 def test_the_port_is_closed_until_every_model_is_warm(runtime: Path) -> None:
-    """C1: connecting is refused while a host loads, also when another one is ready; then everything answers."""
+    """Connecting is refused while a host loads, also when another one is ready; then everything answers."""
     gate = runtime / "gate"
     config = configuration(runtime / "c.toml", {"quick": {}, "slow": {"gate": gate}})
     with running(runtime, config=config, wait=False) as server:
         server.line("quick", "ready in")
         server.line("slow", "loading")
         port = supervisor_port(server)
+        server.url = f"http://127.0.0.1:{port}"
+        server.wait(
+            lambda: (
+                (server.status()["front"] or {"models": {}})["models"].get("quick", {}).get("availability") == "ready"
+            ),
+            "the front knows one host",
+        )
+        # A front that was told to open has done so by now: it has answered twice since it learnt of the host.
+        assert not server.status()["front_process"]["serving"]
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
-        server.url = f"http://127.0.0.1:{port}"
         states = {host["model"]: host["state"] for host in server.status()["hosts"]}
         assert states == {"quick": "ready", "slow": "loading"}
         gate.touch()
@@ -56,7 +64,7 @@ def test_the_port_is_closed_until_every_model_is_warm(runtime: Path) -> None:
 
 
 def test_a_failing_first_decision_is_a_failed_start(runtime: Path) -> None:
-    """C6: a warm-up that fails is a death with the restart policy, never a port that opens."""
+    """A warm-up that fails is a death with the restart policy, never a port that opens."""
     config = configuration(runtime / "c.toml", {"toy": {"fail": "warm_up"}}, restarts=0)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
@@ -65,7 +73,7 @@ def test_a_failing_first_decision_is_a_failed_start(runtime: Path) -> None:
 
 
 def test_a_start_that_fails_once_and_then_works_needs_no_help(runtime: Path) -> None:
-    """C6: the failure is not latched: the second incarnation loads and the port opens."""
+    """The failure is not latched: the second incarnation loads and the port opens."""
     there = runtime / "there"
     config = configuration(runtime / "c.toml", {"toy": {"fail": f"until:{there}"}})
     with running(runtime, config=config, wait=False) as server:

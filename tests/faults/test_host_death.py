@@ -123,7 +123,7 @@ def test_a_kill_without_a_reason_says_what_usually_does_that(runtime: Path) -> N
 
 
 def test_a_death_touches_no_other_model(runtime: Path) -> None:
-    """B12: one host is killed; the running request of another model ends normally on the same process."""
+    """One host is killed; the running request of another model ends normally on the same process."""
     until = runtime / "until"
     with running(runtime, "one=toy", "two=toy") as server:
         two = server.host("two")["pid"]
@@ -179,7 +179,7 @@ def test_a_newcomer_waits_for_a_host_that_comes_back_soon(runtime: Path) -> None
 
 
 def test_the_host_takes_its_children_along(runtime: Path) -> None:
-    """B7, B13: a background process of the executor, which also holds the host's output open, is gone with it."""
+    """A background process of the executor, which also holds the host's output open, is gone with it."""
     with running(runtime) as server:
         child = server.decide({"op": "child"}).json["x_toy"]["child"]
         process = psutil.Process(child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ from tests.process.harness import Framehost, configuration, running, tagged
 
 
 def test_a_model_that_never_loads_is_started_as_often_as_configured(runtime: Path) -> None:
-    """B11, B3: the first start and two restarts, then exit status 4 with the model and its last words."""
+    """The first start and two restarts, then exit status 4 with the model and its last words."""
     config = configuration(runtime / "c.toml", {"toy": {"fail": "load"}}, restarts=2)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
@@ -30,12 +31,16 @@ def test_a_configuration_error_is_not_tried_twice(runtime: Path) -> None:
 
 
 def test_one_model_that_cannot_start_stops_the_others_too(runtime: Path) -> None:
-    """J4: every resident model is required before the port opens; a half server is never served."""
+    """Every resident model is required before the port opens; a half server is never served."""
     config = configuration(runtime / "c.toml", {"good": {}, "bad": {"fail": "configuration"}})
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 2
         assert "model 'bad' could not be started" in server.log()
         assert "serving" not in server.log()
+
+
+def died(server: Framehost, times: int) -> bool:
+    return sum("ended: killed by SIGKILL" in line for line in server.lines) == times
 
 
 def kill_host(server: Framehost, model: str) -> None:
@@ -71,7 +76,7 @@ def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime:
 
 
 def test_the_last_model_takes_the_server_along(runtime: Path) -> None:
-    """B3: with nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
+    """With nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
     config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
     with running(runtime, config=config) as server:
         kill_host(server, "one")
@@ -91,7 +96,7 @@ def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path
     with running(runtime, config=config) as server:
         for number in (1, 2):
             kill_host(server, "one")
-            server.wait(lambda n=number: sum("killed by SIGKILL" in line for line in server.lines) == n, "its end")
+            server.wait(partial(died, server, number), "its end")
             if number == 1:
                 server.wait(lambda: server.host("one")["state"] == "ready", "the restart")
         server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")

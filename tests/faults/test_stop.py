@@ -89,7 +89,7 @@ def test_a_second_signal_ends_at_once(runtime: Path, number: signal.Signals) -> 
 
 
 def test_a_stop_while_loading_does_not_wait_for_the_load(runtime: Path) -> None:
-    """F3: a host that is not ready has nothing to finish: it is ended, the exit is clean."""
+    """A host that is not ready has nothing to finish: it is ended, the exit is clean."""
     config = configuration(runtime / "c.toml", {"toy": {"gate": runtime / "never"}, "other": {}})
     with running(runtime, config=config, wait=False) as server:
         server.line("toy", "loading")
@@ -112,7 +112,7 @@ def test_a_stop_between_two_starts_does_not_start_again(runtime: Path) -> None:
 
 
 def test_idle_connections_and_endless_uploads_do_not_prolong_a_stop(runtime: Path) -> None:
-    """I5: neither a client that says nothing nor one that never finishes its body outlasts the budget."""
+    """Neither a client that says nothing nor one that never finishes its body outlasts the budget."""
     config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.5)
     with running(runtime, config=config) as server:
         everyone = server.family()

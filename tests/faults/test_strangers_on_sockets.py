@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import zmq
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import Bye, Cancel, CancelAnswer, Execute, Failure, Hello, Lane, Result, Status, Welcome
 from protocol.payloads import TextRequest
+from protocol.tensors import Buffer
 from tests.process.conftest import short_directory
 from tests.process.harness import Framehost, running, tagged
 
@@ -38,7 +39,7 @@ class Stranger:
         self._socket.setsockopt(zmq.RCVTIMEO, 30_000)
         self._socket.connect(f"ipc://{path}")
 
-    def send(self, frames: list[bytes]) -> None:
+    def send(self, frames: Sequence[Buffer]) -> None:
         self._socket.send_multipart(frames)
 
     def receive(self) -> Envelope:
@@ -70,7 +71,7 @@ def unit(mark: Path) -> Execute:
 
 
 def test_a_unit_for_another_incarnation_is_refused_and_not_run(server: Framehost, runtime: Path) -> None:
-    """A8: what was meant for a dead predecessor never runs on its successor, and the sender is told."""
+    """What was meant for a dead predecessor never runs on its successor, and the sender is told."""
     mark = runtime / "mark"
     with stranger(server, Lane.DATA) as one:
         one.send(encode(unit(mark), incarnation="0-deadbeef", call=7))
@@ -129,7 +130,7 @@ def garbage(incarnation: str) -> dict[str, list[bytes]]:
 
 @pytest.mark.parametrize("what", garbage("x"))
 def test_garbage_on_the_data_lane_is_one_failure_and_nothing_more(server: Framehost, what: str) -> None:
-    """A18, invariant 10: any bytes are either a message or one error of ours; the reader goes on."""
+    """Any bytes are either a message or one error of ours; the reader goes on."""
     with stranger(server, Lane.DATA) as one:
         one.send(garbage(one.incarnation)[what])
         answer = one.receive().message
@@ -167,16 +168,16 @@ def test_garbage_on_the_control_lane_is_counted(server: Framehost) -> None:
 
 
 def test_a_cancel_of_anything_is_fine(server: Framehost, runtime: Path) -> None:
-    """E9: before the dispatch, twice, after the end and for nonsense: answered, and nobody's unit is touched."""
+    """Before the dispatch, twice, after the end and for nonsense: answered, and nobody's unit is touched."""
     until, seen = runtime / "until", runtime / "seen"
     with stranger(server, Lane.CONTROL) as one:
         running_unit = server.soon({"op": "wait", "until": str(until), "seen": str(seen), "tag": "a"})
         server.running()
         for call in (1, 1, 12345, 2**63 - 1, 0):
             one.send(encode(Cancel(epoch="not-the-front"), incarnation=one.incarnation, call=call))
-            answer = one.receive()
-            assert answer.call == call
-            assert answer.message == CancelAnswer(outcome="not_running")
+            found = one.receive()
+            assert found.call == call
+            assert found.message == CancelAnswer(outcome="not_running")
         until.touch()
         answer = running_unit.result(30)
         assert answer.status == 200
@@ -185,7 +186,7 @@ def test_a_cancel_of_anything_is_fine(server: Framehost, runtime: Path) -> None:
 
 
 def test_a_cancel_of_the_running_unit_is_idempotent(server: Framehost, runtime: Path) -> None:
-    """E9: twice while it runs and once after its end; told each time what it found."""
+    """Twice while it runs and once after its end; told each time what it found."""
     mark, until = runtime / "mark", runtime / "until"
     with stranger(server, Lane.DATA) as data, stranger(server, Lane.CONTROL) as control:
         payload = TextRequest(f'{{"op": "wait", "until": "{until}", "mark": "{mark}"}}'.encode())

@@ -32,7 +32,7 @@ def all_of(server: Framehost) -> list[psutil.Process]:
     ids=["idle", "waiting", "spinning", "holding the interpreter lock"],
 )
 def test_nothing_outlives_a_killed_supervisor(runtime: Path, state: dict[str, object] | None) -> None:
-    """B4: front and hosts end with it, also in the middle of a C call that never lets another thread run."""
+    """Front and hosts end with it, also in the middle of a C call that never lets another thread run."""
     mark = runtime / "mark"
     with running(runtime, "one=toy", "two=toy") as server:
         if state is not None:
@@ -71,14 +71,18 @@ def test_the_next_start_finds_a_clean_place(runtime: Path) -> None:
 
 
 def test_a_child_whose_parent_died_before_the_guard_was_armed_ends_itself() -> None:
-    """B6: the kernel's signal cannot be armed in retrospect, so the parent's pid is compared afterwards."""
+    """The kernel's signal cannot be armed in retrospect, so the parent's pid is compared afterwards."""
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    guard, held = os.pipe()  # held open: the other guard has no reason to act
     child = subprocess.run(
-        [sys.executable, "-m", "executor_host.launch.child", gone.stdout.decode().strip(), "0", "this"],
+        [sys.executable, "-m", "executor_host.launch.child", gone.stdout.decode().strip(), str(guard), "this"],
         cwd=ROOT,
         capture_output=True,
+        pass_fds=(guard,),
         timeout=30,
     )
+    os.close(guard)
+    os.close(held)
     assert child.returncode == 68
     assert child.stdout == b""
 

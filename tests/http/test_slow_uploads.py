@@ -32,7 +32,7 @@ async def until(edge: Edge, held: tuple[int, int]) -> None:
 
 
 async def test_a_body_that_stands_still_is_408(edge: Edge) -> None:
-    """I4: half a body, then nothing: the upload's place is given back, and the connection is closed."""
+    """Half a body, then nothing: the upload's place is given back, and the connection is closed."""
     answer = await edge.ask(HEAD + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]["error_type"] == "request_timeout"

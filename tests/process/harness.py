@@ -66,7 +66,7 @@ def wait_for(fact: Callable[[], Any], what: str, log: Callable[[], str] = lambda
 def alive(process: psutil.Process) -> bool:
     """Whether it still runs. A zombie does not: its parent is gone, and init reaps it when it likes."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -156,7 +156,7 @@ class Framehost:
 
     def model(self, name: str | None = None) -> dict[str, Any]:
         """The front's report of one model."""
-        models = self.status()["front"]["models"]
+        models: dict[str, dict[str, Any]] = self.status()["front"]["models"]
         return models[name or next(iter(models))]
 
     def front_pid(self) -> int:

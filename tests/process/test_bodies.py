@@ -68,7 +68,7 @@ def detail(content: bytes) -> Any:
 
 
 def test_an_announced_body_above_the_limit_is_refused_before_it_is_sent(server: Framehost) -> None:
-    """I3: the answer comes on the Content-Length alone; the connection closes, because the body would follow."""
+    """The answer comes on the Content-Length alone; the connection closes, because the body would follow."""
     status, headers, content = exchange(server, head(f"Content-Length: {LIMIT + 1}"))
     assert status == 413
     assert detail(content)["error_type"] == "request_too_large"
@@ -78,7 +78,7 @@ def test_an_announced_body_above_the_limit_is_refused_before_it_is_sent(server: 
 
 
 def test_a_chunked_body_is_refused_where_it_passes_the_limit(server: Framehost) -> None:
-    """I3: it announces nothing, so it is counted as it comes; the rest is never waited for."""
+    """It announces nothing, so it is counted as it comes; the rest is never waited for."""
     chunk = b"%x\r\n%b\r\n" % (LIMIT + 1, b" " * (LIMIT + 1))
     status, _, content = exchange(server, head("Transfer-Encoding: chunked") + chunk)
     assert status == 413
@@ -94,7 +94,7 @@ def test_a_body_of_exactly_the_limit_is_served(server: Framehost) -> None:
 
 
 def test_a_body_is_measured_after_it_is_unpacked(server: Framehost) -> None:
-    """I3: a few kilobytes that become megabytes are refused at the limit, not after unpacking them all."""
+    """A few kilobytes that become megabytes are refused at the limit, not after unpacking them all."""
     bomb = gzip.compress(b" " * 50_000_000)
     assert len(bomb) < LIMIT
     answer = server.post(bomb, content_encoding="gzip")
@@ -102,7 +102,7 @@ def test_a_body_is_measured_after_it_is_unpacked(server: Framehost) -> None:
 
 
 def test_a_second_request_on_a_connection_that_was_refused(server: Framehost) -> None:
-    """I9: the unread rest of a refused body is never taken for the next request."""
+    """The unread rest of a refused body is never taken for the next request."""
     smuggled = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     sent = head(f"Content-Length: {LIMIT + 1}") + smuggled
     with server.connect(sent) as connection:
@@ -304,7 +304,7 @@ def test_two_hundred_connections_at_once(server: Framehost) -> None:
 
 
 def test_a_full_queue_names_its_budget_and_other_routes_are_free(runtime: Path) -> None:
-    """D2, D18: 429 with Retry-After as the first byte; health, models and a bad body still get their own answer."""
+    """429 with Retry-After as the first byte; health, models and a bad body still get their own answer."""
     until = runtime / "until"
     config = configuration(runtime / "c.toml", {"toy": {"max_requests": 2, "max_cost": 500}})
     with running(runtime, config=config) as server:
@@ -329,7 +329,7 @@ def test_a_full_queue_names_its_budget_and_other_routes_are_free(runtime: Path) 
 
 
 def test_liveness_while_a_body_of_maximum_size_is_read(runtime: Path) -> None:
-    """C7: 8 MiB of one string, unpacked, parsed and prepared, and the loop still turns in between."""
+    """8 MiB of one string, unpacked, parsed and prepared, and the loop still turns in between."""
     with running(runtime) as server:
         large = server.soon("x" * (8 * 2**20 - 1000))
         probes = 0

@@ -31,7 +31,7 @@ async def ended(process: LocalProcess) -> ProcessExit:
 
 
 async def test_starting_from_another_thread_raises() -> None:
-    """B5: the parent-death signal is bound to the thread that starts the child, so only the main one may."""
+    """The parent-death signal is bound to the thread that starts the child, so only the main one may."""
     raised: list[BaseException] = []
 
     def work() -> None:
@@ -55,7 +55,7 @@ async def test_the_exit_status_is_the_childs(status: int) -> None:
 
 
 async def test_thirty_children_leave_no_zombie_and_no_descriptor() -> None:
-    """B8: each is waited for, and everything opened for it is closed."""
+    """Each is waited for, and everything opened for it is closed."""
     me = psutil.Process()
     await ended(await noisy([], "exit", "0"))  # whatever is opened once and for all
     before = me.num_fds()
@@ -67,7 +67,7 @@ async def test_thirty_children_leave_no_zombie_and_no_descriptor() -> None:
 
 
 async def test_ten_megabytes_without_a_newline_are_read_in_bounded_pieces() -> None:
-    """K3, L3: the child never blocks on us, no line is longer than its limit, and only the tail is kept."""
+    """The child never blocks on us, no line is longer than its limit, and only the tail is kept."""
     lines: list[str] = []
     process = await noisy(lines, "megabytes", "10")
     assert await ended(process) == ProcessExit(0, None)
@@ -78,7 +78,7 @@ async def test_ten_megabytes_without_a_newline_are_read_in_bounded_pieces() -> N
 
 
 async def test_output_that_is_no_text_is_shown_all_the_same() -> None:
-    """K3: undecodable bytes are replaced, a carriage return is dropped, a missing newline loses nothing."""
+    """Undecodable bytes are replaced, a carriage return is dropped, a missing newline loses nothing."""
     lines: list[str] = []
     process = await noisy(lines, "invalid")
     await ended(process)
@@ -86,7 +86,7 @@ async def test_output_that_is_no_text_is_shown_all_the_same() -> None:
 
 
 async def test_a_grandchild_that_holds_the_output_ends_with_the_child() -> None:
-    """B7, B13: the end is the process's, not the pipe's, and its group goes with it."""
+    """The end is the process's, not the pipe's, and its group goes with it."""
     lines: list[str] = []
     process = await noisy(lines, "child")
     assert await ended(process) == ProcessExit(0, None)
@@ -95,7 +95,7 @@ async def test_a_grandchild_that_holds_the_output_ends_with_the_child() -> None:
 
 
 async def test_a_grandchild_in_a_session_of_its_own_does_not_hold_up_the_end() -> None:
-    """B13: it left the group on purpose and still holds the pipe: the end of the child is known all the same."""
+    """It left the group on purpose and still holds the pipe: the end of the child is known all the same."""
     lines: list[str] = []
     process = await noisy(lines, "child", "session")
     assert await ended(process) == ProcessExit(0, None)

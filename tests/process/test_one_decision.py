@@ -38,3 +38,13 @@ def test_the_toy_is_found_by_its_entry_point(runtime: Path) -> None:
         assert answer.json["x_toy"]["pid"] == server.host()["pid"]
         assert answer.json["answers"]["q"]["probabilities"] == {"yes": 0.5, "no": 0.5}
         assert set(QUESTION) == set(answer.json["answers"])
+
+
+def test_a_structured_level_comes_back_as_it_was_sent(runtime: Path) -> None:
+    """Integers of any size are legal JSON, so a legend echoes them digit by digit."""
+    with running(runtime) as server:
+        levels = ["low", {"at least": 2**70, "unit": "€"}]
+        answer = server.post({"state": "x", "questions": {"s": {"type": "score", "criteria": levels}}})
+        assert answer.status == 200
+        assert answer.json["answers"]["s"]["legend"] == {"0": "low", "1": {"at least": 2**70, "unit": "€"}}
+        assert str(2**70).encode() in answer.body

@@ -21,7 +21,7 @@ def serve(runtime: Path, *arguments: str, **environment: str) -> subprocess.Comp
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(TOY), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=30,
     )
 
 
@@ -35,7 +35,7 @@ def one_line(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_second_start_on_a_port_is_refused_and_the_first_goes_on(runtime: Path) -> None:
-    """A3, J2, I7: exit status 3, a text that names the port, and the first one has not noticed."""
+    """Exit status 3, a text that names the port, and the first one has not noticed."""
     with running(runtime) as server:
         ended = serve(runtime, "--port", str(server.port))
         assert ended.returncode == 3
@@ -59,7 +59,7 @@ def test_a_second_start_before_the_first_has_opened_its_port_is_refused(runtime:
 
 
 def test_a_strangers_port_is_named(runtime: Path) -> None:
-    """J2: exit status 3, the port in the text, nothing left behind."""
+    """Exit status 3, the port in the text, nothing left behind."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         ended = serve(runtime, "--port", str(port))
@@ -71,7 +71,7 @@ def test_a_strangers_port_is_named(runtime: Path) -> None:
 
 
 def test_a_runtime_directory_that_is_too_long_is_a_configuration_error(runtime: Path) -> None:
-    """A1: the text names the path, its length and the limit; nothing was started or made."""
+    """The text names the path, its length and the limit; nothing was started or made."""
     long = runtime / ("x" * 120)
     ended = serve(long, "--port", "0")
     assert ended.returncode == 2
@@ -93,7 +93,7 @@ def port_directory(runtime: Path) -> tuple[int, Path]:
 
 
 def test_a_strangers_file_in_the_directory_is_not_removed(runtime: Path) -> None:
-    """A2: we remove sockets that a dead launch left; a regular file is refused by its name and stays."""
+    """We remove sockets that a dead launch left; a regular file is refused by its name and stays."""
     port, path = port_directory(runtime)
     (path / "0badcafe").mkdir(mode=0o700)
     precious = path / "0badcafe" / "thesis.txt"

@@ -86,7 +86,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "line", "key", "message"), MISTAKES, ids=[entry[2] for entry in MISTAKES])
 def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: int, key: str, message: str) -> None:
-    """Decision 35: a person finds the place without searching."""
+    """A person finds the place without searching."""
     file = write(tmp_path, text)
     with pytest.raises(ConfigurationError) as caught:
         config.load(file)

@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from executor_host.launch import console as module
 from executor_host.launch.console import Console
 
 
@@ -29,7 +28,7 @@ def shown(text: str) -> list[str]:
 
 
 def test_every_line_says_who_speaks() -> None:
-    """K4: many processes, one log: each line has its origin."""
+    """Many processes, one log: each line has its origin."""
     stream = io.StringIO()
     console = Console(stream)
     console.say("framehost", "serving")
@@ -62,7 +61,7 @@ def test_a_second_incarnation_has_its_own_stages() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that tests move: the one value in the list."""
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("executor_host.launch.console.time.monotonic", lambda: now[0])
     return now
 
 

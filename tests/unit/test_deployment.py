@@ -20,7 +20,7 @@ from frontend.runtime.context import ExecutionContext
 from protocol import families
 from protocol.states import RequestEvent
 from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Bench:
@@ -32,7 +32,14 @@ class Bench:
         self.pool = ThreadPoolExecutor(1)
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": None, "max_cost": None, **bounds}
+        model: dict[str, Any] = {
+            "name": "m",
+            "family": "fake",
+            "options": {},
+            "max_requests": None,
+            "max_cost": None,
+            **bounds,
+        }
         self.deployment = Deployment(model, loop=self.loop, zmq_context=context, epoch="front-1", pool=self.pool)
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:
@@ -48,6 +55,10 @@ class Bench:
         return self.loop.create_task(self._ask(state, size, timeout))
 
     async def _ask(self, state: str, size: int, timeout: float | None) -> Decision:
+        async with asyncio.timeout(GUARD_S):
+            return await self._decide(state, size, timeout)
+
+    async def _decide(self, state: str, size: int, timeout: float | None) -> Decision:
         record = self.table.begin("id")
         deadline = None if timeout is None else self.loop.time() + timeout
         event = RequestEvent.FAIL
@@ -107,7 +118,7 @@ async def test_a_request_is_prepared_sent_and_finished(bench: Bench) -> None:
 
 
 async def test_nothing_is_sent_before_the_host_has_said_welcome(bench: Bench) -> None:
-    """A8: HOST_UP is the supervisor's word; the first unit waits for the host's own."""
+    """HOST_UP is the supervisor's word; the first unit waits for the host's own."""
     host = await bench.host(shy=True)
     asked = bench.ask()
     await bench.waiting(1)
@@ -121,7 +132,7 @@ async def test_nothing_is_sent_before_the_host_has_said_welcome(bench: Bench) ->
 
 
 async def test_a_death_fails_what_runs_and_keeps_what_waits(bench: Bench) -> None:
-    """B1: dispatched ends at once, the queue goes on with the next incarnation in its order."""
+    """Dispatched ends at once, the queue goes on with the next incarnation in its order."""
     host = await bench.host("1-a")
     first, second, third = bench.ask("one"), bench.ask("two"), bench.ask("three")
     await host.unit()
@@ -213,7 +224,7 @@ async def test_a_host_that_retires_gets_nothing_more(bench: Bench) -> None:
 
 
 async def test_a_busy_host_of_an_earlier_front_holds_the_permit(bench: Bench) -> None:
-    """Decision 3: the orphan's unit keeps the executor until the host says that it is idle."""
+    """The orphan's unit keeps the executor until the host says that it is idle."""
     host = await bench.host(busy_epoch="front-0")
     asked = bench.ask()
     await bench.waiting(1)
@@ -332,7 +343,7 @@ async def test_a_cost_that_never_fits_is_not_told_to_come_back(bench: Bench) -> 
 
 
 async def test_slots_in_use_are_refused_and_named(bench: Bench) -> None:
-    """D18: the eleventh of ten gets 429 and is told which budget it hit."""
+    """The eleventh of ten gets 429 and is told which budget it hit."""
     host = await bench.host()
     ten = [bench.ask() for _ in range(10)]
     await bench.waiting(9)
@@ -345,7 +356,7 @@ async def test_slots_in_use_are_refused_and_named(bench: Bench) -> None:
 
 
 async def test_a_client_that_leaves_a_large_preparation_leaves_its_slot(bench: Bench) -> None:
-    """Decision 10, D5: a thread cannot be stopped, so the reservation is given back when the thread is done."""
+    """A thread cannot be stopped, so the reservation is given back when the thread is done."""
     await bench.host()
     asked = bench.ask("held", size=limits.INLINE_WORK_BYTES + 1)
     await until(fake_family.ENTERED.is_set, "the preparation")

@@ -15,7 +15,7 @@ from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Linked:
@@ -47,11 +47,14 @@ class Linked:
         self.retirings += 1
 
     def ask(self, budget_ms: int | None = None, payload: dict[str, Any] | None = None) -> asyncio.Task[Outputs]:
-        """One unit, through the scheduler."""
+        """One unit, through the scheduler; one that never ends fails the test."""
         fields = {"document": b"{}"} if payload is None else payload
-        return asyncio.get_running_loop().create_task(
-            self.scheduler.run(lambda dispatch: self.link.send(dispatch, fields, budget_ms))
-        )
+
+        async def run() -> Outputs:
+            async with asyncio.timeout(GUARD_S):
+                return await self.scheduler.run(lambda dispatch: self.link.send(dispatch, fields, budget_ms))
+
+        return asyncio.get_running_loop().create_task(run())
 
     def stale(self) -> None:
         """The next message of the host proves that everything before it has been read."""
@@ -85,7 +88,7 @@ async def test_a_unit_is_sent_with_its_budget_and_answered_with_its_outputs(link
 
 
 async def test_a_late_reply_reaches_nobody(link: Linked, caplog: pytest.LogCaptureFixture) -> None:
-    """E4: a second answer to call 1 comes while call 2 waits: call 2 gets its own."""
+    """A second answer to call 1 comes while call 2 waits: call 2 gets its own."""
     caplog.set_level(logging.DEBUG)
     first = link.ask()
     one = await link.host.unit()
@@ -104,7 +107,7 @@ async def test_a_late_reply_reaches_nobody(link: Linked, caplog: pytest.LogCaptu
 async def test_an_unknown_reply_is_counted_apart_from_a_late_one(
     link: Linked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """E5: a reply to a call nobody made is worth a warning; the valid one behind it arrives."""
+    """A reply to a call nobody made is worth a warning; the valid one behind it arrives."""
     asked = link.ask()
     unit = await link.host.unit()
     link.host.answer(unit.call + 1000)
@@ -116,7 +119,7 @@ async def test_an_unknown_reply_is_counted_apart_from_a_late_one(
 
 
 async def test_ids_are_never_used_again(link: Linked) -> None:
-    """E6: also after more calls than are remembered, every id is new."""
+    """Also after more calls than are remembered, every id is new."""
     seen = set()
     for _ in range(RECENT_CALLS + 10):
         asked = link.ask()
@@ -132,7 +135,7 @@ async def test_ids_are_never_used_again(link: Linked) -> None:
 
 
 async def test_a_reply_of_another_incarnation_ends_nobodys_call_but_its_own(link: Linked) -> None:
-    """M4: what a predecessor says is never delivered as a result; the call it names ends with an error."""
+    """What a predecessor says is never delivered as a result; the call it names ends with an error."""
     asked = link.ask()
     unit = await link.host.unit()
     link.host.answer(unit.call, incarnation="0-old")
@@ -160,7 +163,7 @@ async def test_a_reply_that_cannot_be_read_ends_its_call(link: Linked, body: byt
 
 @pytest.mark.parametrize("frames", [[b""], [b"\xff"] * 3, [b"x"] * 400, [b"\x06", b"\xc1", b"\x80"]])
 async def test_garbage_ends_nothing_and_silences_nothing(link: Linked, frames: list[bytes]) -> None:
-    """A18: frames that name no call are counted, and the valid reply behind them arrives."""
+    """Frames that name no call are counted, and the valid reply behind them arrives."""
     asked = link.ask()
     unit = await link.host.unit()
     link.host.raw(frames)
@@ -213,7 +216,7 @@ async def test_a_fatal_failure_is_reported_before_its_unit_ends(link: Linked) ->
 
 
 async def test_a_client_that_leaves_is_told_to_the_host_once(link: Linked) -> None:
-    """E7: the cancel names the call; the entry stays until the answer comes, which is then dropped."""
+    """The cancel names the call; the entry stays until the answer comes, which is then dropped."""
     asked = link.ask()
     unit = await link.host.unit()
     asked.cancel()
@@ -247,7 +250,7 @@ async def test_a_unit_that_does_not_fit_the_wire_was_not_sent(link: Linked) -> N
 
 
 async def test_a_refused_send_is_an_error_and_leaves_nothing(link: Linked) -> None:
-    """D11: the socket says no: 503, not dispatched, permit free, table empty."""
+    """The socket says no: 503, not dispatched, permit free, table empty."""
 
     def refuse(frames: object) -> None:
         raise zmq.Again
@@ -270,7 +273,7 @@ async def test_a_refused_send_is_an_error_and_leaves_nothing(link: Linked) -> No
 
 
 async def test_the_end_fails_what_is_out_and_only_that(link: Linked) -> None:
-    """B1: the running unit ends at once, dispatched; a second end and a later send are misuse."""
+    """The running unit ends at once, dispatched; a second end and a later send are misuse."""
     asked = link.ask()
     await link.host.unit()
     link.link.end(reason="it died", retry_after=3)

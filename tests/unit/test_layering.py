@@ -82,7 +82,7 @@ def test_the_commands_work_without_the_web_server() -> None:
 
 
 def test_importing_a_processor_does_not_need_torch() -> None:
-    """Decision 5: with torch impossible to import, every module of the front and the supervisor still loads."""
+    """With torch impossible to import, every module of the front and the supervisor still loads."""
     imported(*modules("frontend"), "supervisor", forbid=("torch", "transformers"))
 
 
@@ -112,18 +112,18 @@ def test_every_module_can_be_imported_alone(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_package_files_are_empty(package: str) -> None:
-    """Decision 6: importing a package imports nothing."""
+    """Importing a package imports nothing."""
     for file in (ROOT / package).rglob("__init__.py"):
         assert file.read_text() == "", file
 
 
 def test_no_source_subscribes_for_what_must_arrive() -> None:
-    """A15: PUB and SUB lose the first message and match prefixes; there are none in the tree."""
+    """PUB and SUB lose the first message and match prefixes; there are none in the tree."""
     for package in (*PACKAGES, "supervisor.py"):
         files = [ROOT / package] if package.endswith(".py") else (ROOT / package).rglob("*.py")
         for file in files:
             text = file.read_text()
             assert "zmq.PUB" not in text, file
             assert "zmq.SUB" not in text, file
-            assert "wait_for(" not in text, f"{file}: asyncio.wait_for swallows a cancellation on 3.11 (D16)"
+            assert "wait_for(" not in text, f"{file}: asyncio.wait_for swallows a cancellation on 3.11"
             assert "pickle.loads" not in text, file

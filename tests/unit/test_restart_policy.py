@@ -18,7 +18,7 @@ def test_the_first_restart_is_immediate_and_the_next_ever_later() -> None:
 
 
 def test_the_budget_is_the_number_of_restarts() -> None:
-    """0: never. None for ever after it is spent."""
+    """Never. None for ever after it is spent."""
     assert delays(RestartPolicy(RestartLimits(budget=0)), 2) == [None, None]
     assert delays(RestartPolicy(RestartLimits(budget=2)), 4) == [0.0, 0.5, None, None]
 

@@ -489,6 +489,13 @@ def test_answers_are_rendered_in_the_order_given() -> None:
     assert list(render("m-1", answers, usage)) == ["model", "answers", "usage"]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1.0, {"deep": (float("-inf"),)}]])
+def test_an_extra_that_is_not_finite_fails_the_request(value: object) -> None:
+    """The encoder would turn it into null: a number that is none must be an error of the model's, not a gap."""
+    with pytest.raises(InternalError, match="x_label_mass"):
+        render("m", [], {"input_tokens": 0, "output_tokens": 0}, {"x_label_mass": value})
+
+
 @pytest.mark.parametrize("tokens", [-1, 1.0, True, None])
 def test_a_token_count_is_an_integer(tokens: Any) -> None:
     """Row 37: the official client refuses floats, so a family that counts wrongly fails here."""

@@ -1,0 +1,57 @@
+"""The other commands against a running server: status and decide, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.process.harness import ROOT, Framehost, configuration, running
+
+
+def framehost(server: Framehost, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "executor_host.launch.entry", *arguments],
+        cwd=ROOT,
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_status_and_decide_of_a_running_server(runtime: Path) -> None:
+    """Everything a person wants to know on one screen, everything a program wants as JSON, one decision in bars."""
+    config = configuration(runtime / "c.toml", {"toy": {"max_requests": 7, "max_cost": 999}, "free": {}})
+    with running(runtime, config=config) as server:
+        psutil.Process(server.host("free")["pid"]).kill()
+        server.line("free", "ended: killed by SIGKILL")
+        server.wait(lambda: server.get("/health").json["status"] == "ok", "both are ready")
+        decided = framehost(
+            server, "decide", "--url", server.url, "--state", "s", "--choice", "a=x", "--choice", "b", "--model", "toy"
+        )
+        assert decided.returncode == 0, decided.stderr
+        assert decided.stdout.splitlines()[0].startswith("a  (confidence")
+        assert "50.0%" in decided.stdout
+        shown = framehost(server, "status", "--port", str(server.port))
+        assert shown.returncode == 0, shown.stderr
+        for part in (
+            f"{server.url}  port open",
+            f"front   pid {server.front_pid()}",
+            "requests open 0; ended: answered 1",
+            "model   toy (toy)  ready",
+            "bound toy requests: 0 of 7",
+            "cost 0 of 999",
+            "restarts 1",
+            "last death: killed by SIGKILL",
+        ):
+            assert part in shown.stdout, (part, shown.stdout)
+        programs = framehost(server, "status", "--port", str(server.port), "--json")
+        assert json.loads(programs.stdout)["front"]["models"]["toy"]["scheduler"]["completed"] == 1
+        assert server.stop() == 0
+        gone = framehost(server, "status", "--port", str(server.port))
+        assert gone.returncode == 1
+        assert "no framehost is running" in gone.stderr
