@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -27,12 +28,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from executor_host import inspection
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind
@@ -267,6 +270,7 @@ class HostSlot:
             "rss_bytes": 0 if handle is None else resident_bytes(handle.pid),
             "restarts": self.policy.restarts,
             "load_s": round(self.load_s, 3),
+            "native": url_of(self._owner.natives[self.model.name]) if self.model.name in self._owner.natives else "",
             "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
             "last_death": self.last_death,
             "failed": self.failed or "",
@@ -297,11 +301,12 @@ class FrontSlot:
                 [
                     "--management", owner.management_address, "--epoch", self.epoch,
                     "--listen", str(owner.listener.fileno()),
+                    "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
                 ],
                 say=lambda line: owner.console.say("front", line),
-                descriptors=[owner.listener.fileno()],
+                descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
             )  # fmt: skip
             ended = await self._handle.wait()
             self.connected = False
@@ -354,10 +359,15 @@ class Supervisor:
         listener: socket.socket,
         console: Console,
         launcher: HostLauncher | None = None,
+        natives: Mapping[str, Door] | None = None,
     ) -> None:
+        """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
+        the native listeners by model."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
+        self._doors = natives or {}
+        self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
         self.launcher = launcher or LocalLauncher(console.say)
         self.loop = asyncio.get_running_loop()
@@ -370,8 +380,7 @@ class Supervisor:
             "max_body_bytes": configuration.max_body_bytes,
             "request_timeout_s": configuration.request_timeout_s,
         }
-        host, port = listener.getsockname()[:2]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.url = url_of(listener)
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
@@ -389,7 +398,8 @@ class Supervisor:
         """Serve until a signal or a failure; returns the exit status of the command."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self._signalled)
-        self.directory.publish(management=self.management_address, url=self.url)
+        for directory in (self.directory, *(door.directory for door in self._doors.values())):
+            directory.publish(management=self.management_address, url=self.url)
         hosts = [self.loop.create_task(slot.keep()) for slot in self._hosts.values()]
         front = self.loop.create_task(self._front.keep())
         for task in (*hosts, front):
@@ -411,6 +421,8 @@ class Supervisor:
         self._open = True
         self.tell_front(self._table())
         await self._front.serving.wait()
+        for name, native in self.natives.items():
+            self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
         names = ", ".join(f"{slot.model.name} ({slot.model.family})" for slot in self._hosts.values())
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
@@ -451,7 +463,8 @@ class Supervisor:
             self._front.kill()
             for slot in self._hosts.values():
                 slot.kill()
-            self.directory.close()
+            for directory in (self.directory, *(door.directory for door in self._doors.values())):
+                directory.close()
             os._exit(ServeExit.INTERRUPTED)
         self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
         self._stop.set()
@@ -593,6 +606,25 @@ class Supervisor:
         self._send(peer, incarnation, Status(report=report), call)
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A bound, not yet listening socket, and the directory whose lock keeps a second server off its port."""
+
+    listener: socket.socket
+    directory: RuntimeDirectory
+
+    def close(self) -> None:
+        """Give the port and its lock back."""
+        self.directory.close()
+        self.listener.close()
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients find a bound socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a local process, 0 when it is gone or not ours to see. From /proc, in bytes."""
     try:
@@ -612,39 +644,54 @@ def _serve(arguments: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    if not configuration.loopback and not arguments.insecure:
-        print(
-            f"framehost: refusing to listen on {configuration.host}: anyone who can reach it could use the models, "
-            "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure",
-            file=sys.stderr,
-        )
-        return ServeExit.CONFIGURATION
+    for endpoint in configuration.endpoints:
+        if not endpoint.loopback and not arguments.insecure:
+            print(
+                f"framehost: refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
+                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure",
+                file=sys.stderr,
+            )
+            return ServeExit.CONFIGURATION
+    with contextlib.ExitStack() as doors:
+        opened: list[Door] = []
+        for endpoint in configuration.endpoints:
+            door = _door(endpoint)
+            if isinstance(door, ServeExit):
+                return door
+            doors.callback(door.close)
+            opened.append(door)
+        main_door, *others = opened
+        natives = [model.name for model in configuration.models if model.native is not None]
+
+        async def serve() -> ServeExit:
+            return await Supervisor(
+                configuration,
+                main_door.directory,
+                main_door.listener,
+                console,
+                natives=dict(zip(natives, others, strict=True)),
+            ).run()
+
+        return asyncio.run(serve())
+
+
+def _door(endpoint: config.Endpoint) -> Door | ServeExit:
+    """The bound and locked port, or the exit status after saying why there is none."""
     try:
-        listener = bind(configuration.host, configuration.port)
+        listener = bind(endpoint.host, endpoint.port)
     except OSError as error:
         print(
-            f"framehost: cannot listen on {configuration.host} port {configuration.port}: {error.strerror}. "
-            f"`framehost status --port {configuration.port}` tells whether it is another framehost",
+            f"framehost: cannot listen on {endpoint.host} port {endpoint.port}: {error.strerror}. "
+            f"`framehost status --port {endpoint.port}` tells whether it is another framehost",
             file=sys.stderr,
         )
         return ServeExit.PORT_IN_USE
     try:
-        directory = RuntimeDirectory(listener.getsockname()[1])
-    except AlreadyRunning as error:
-        print(f"framehost: {error}", file=sys.stderr)
-        return ServeExit.PORT_IN_USE
+        return Door(listener, RuntimeDirectory(listener.getsockname()[1]))
     except (DirectoryError, LimitExceeded) as error:
-        print(f"framehost: {error}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
-
-    async def serve() -> ServeExit:
-        return await Supervisor(configuration, directory, listener, console).run()
-
-    try:
-        return asyncio.run(serve())
-    finally:
-        directory.close()
         listener.close()
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.PORT_IN_USE if isinstance(error, AlreadyRunning) else ServeExit.CONFIGURATION
 
 
 def _configured(arguments: argparse.Namespace) -> Configuration:
@@ -686,7 +733,7 @@ def parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
     status.add_to(commands)
-    check.add_to(commands)
+    check.add_to(commands, inspection.examine)
     return top
 
 

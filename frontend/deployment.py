@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import zmq
 
 from frontend import compute, limits
 from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
-from frontend.families.base import AssetError, Decision, Processor
+from frontend.families.base import AssetError, Decision, Prepared, Processor
+from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
@@ -38,7 +39,15 @@ from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
 from protocol.states import RequestEvent
 
+T = TypeVar("T")
+
 log = logging.getLogger("framehost.deployment")
+
+
+class Absorbing(Protocol):
+    """Whoever wants to see each output before the next unit asks for the executor."""
+
+    def absorb(self, prepared: Prepared, index: int, output: object) -> object: ...
 
 
 class Availability(enum.Enum):
@@ -97,6 +106,8 @@ class Deployment:
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self.created = int(time.time())
+        self._native: tuple[Processor, NativeProfile] | None = None
+        self._last_output: Mapping[str, Any] = {}
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
         self._orphan: Occupation | None = None
@@ -106,6 +117,24 @@ class Deployment:
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
         made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
         return made
+
+    @property
+    def native(self) -> NativeProfile:
+        """The family's own dialect over the current processor. Raises `LookupError` for a family without one."""
+        if self._native is None or self._native[0] is not self.processor:
+            if not self.family.native:
+                raise LookupError(f"the family {self.family.name!r} has no native profile")
+            self._native = self.processor, families.resolve(self.family.native)(self.processor)
+        return self._native[1]
+
+    def view(self, *, accepting: bool) -> HostView:
+        """What a native health may say. `accepting`: whether the server takes requests at all."""
+        statistics = self._last_output.get("statistics")
+        return HostView(
+            ready=accepting and self.availability is Availability.READY,
+            facts=self.processor.facts,
+            statistics=statistics if isinstance(statistics, Mapping) else {},
+        )
 
     # Life and death of hosts, as the supervisor tells them
 
@@ -125,6 +154,7 @@ class Deployment:
             log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
         self.identity = identity
         self.processor = processor
+        self._last_output = {}
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
         self._linked = up
@@ -220,11 +250,24 @@ class Deployment:
         """
         self.take_slot(context)
         processor, identity = self.processor, self.identity
-        if compute.fits_inline(body_bytes * processor.PREPARE_WEIGHT):
-            prepared = processor.prepare(request)
-        else:
-            prepared = await compute.in_pool(self._pool, context, lambda: processor.prepare(request))
+        size = body_bytes * processor.PREPARE_WEIGHT
+        prepared = await self.computed(context, size, lambda: processor.prepare(request))
         record.advance(RequestEvent.PREPARE)
+        outputs = await self.execute(processor, identity, prepared, context, record)
+        return await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+
+    async def computed(self, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
+        """What `work` on `size` bytes returns: done here when small, else in the pool (`compute.in_pool`)."""
+        return work() if compute.fits_inline(size) else await compute.in_pool(self._pool, context, work)
+
+    async def execute(
+        self, family: Absorbing, identity: str, prepared: Prepared, context: ExecutionContext, record: RequestRecord
+    ) -> list[object]:
+        """Admit a prepared request's cost and run its units; one output each. The slot is the caller's affair.
+
+        `identity`: of the weights it was prepared for, which must still be these. Errors and cancellation as
+        `decide`.
+        """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
         self.refuse_unless_expected(context)
@@ -234,10 +277,9 @@ class Deployment:
                 raise self._replaced()
             output = await self.scheduler.run_with_context(context, self._sender(unit, context))
             record.unit_done()
-            outputs.append(processor.absorb(prepared, index, output.values))
-        if compute.fits_inline(prepared.work):
-            return processor.finish(prepared, outputs)
-        return await compute.in_pool(self._pool, context, lambda: processor.finish(prepared, outputs))
+            self._last_output = output.values
+            outputs.append(family.absorb(prepared, index, output.values))
+        return outputs
 
     def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
@@ -267,6 +309,11 @@ class Deployment:
         remaining = context.remaining()
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
         if self.availability is Availability.FAILED or wait > patience:
+            raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
+
+    def refuse_unless_ready(self) -> None:
+        """Raise `Unavailable` unless a host could take a unit now, for dialects that do not wait for one."""
+        if self.availability is not Availability.READY:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _retry_after(self) -> int:

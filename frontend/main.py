@@ -1,10 +1,11 @@
 """The frontend process: one event loop, one HTTP port, one management lane, one link per host.
 
-    python -m frontend.main --management ADDRESS --epoch ID --listen FD [--limits JSON]
+    python -m frontend.main --management ADDRESS --epoch ID --listen FD [--native JSON] [--limits JSON]
 
-The listening socket is the supervisor's and comes as an inherited descriptor: a front that replaces a dead
-one finds the connections that arrived in between in its backlog. It starts listening when the supervisor
-says that every resident model has finished its warm-up.
+The listening sockets are the supervisor's and come as inherited descriptors: a front that replaces a dead
+one finds the connections that arrived in between in their backlogs. It starts listening when the supervisor
+says that every resident model has finished its warm-up. `--native` maps names of models to the descriptors of
+their native listeners.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 import uvloop
 import zmq
 from aiohttp import web
 
 from frontend import app, limits
+from frontend.http import native, routes
 from frontend.http.connection import ClientConnection
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
@@ -41,13 +44,10 @@ class Front:
     def __init__(self, arguments: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._server = Server(loop, ServerLimits(**arguments.limits))
-        self._runner = web.AppRunner(
-            app.build(self._server),
-            handler_cancellation=True,  # a client that leaves cancels its handler; never the library's default
-            shutdown_timeout=GRACE_S,
-        )
-        self._listener: asyncio.Server | None = None
+        self._runners: list[web.AppRunner] = []
+        self._listeners: list[asyncio.Server] = []
         self._socket = socket.socket(fileno=arguments.listen)
+        self._natives = {name: socket.socket(fileno=number) for name, number in arguments.native.items()}
         self._stop: asyncio.Future[float] = loop.create_future()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._management = Management(
@@ -71,14 +71,32 @@ class Front:
             self._stop.set_exception(task.exception())  # type: ignore[arg-type]
 
     async def _open(self) -> None:
-        await self._runner.setup()
-        server = self._runner.server
+        for name, listener in self._natives.items():
+            await self._listen(native.build(self._server, name), listener, native.protocol_error(self._server, name))
+        await self._listen(app.build(self._server), self._socket, routes.protocol_error)
+        self._management.serving(str(self._socket.getsockname()))
+
+    async def _listen(
+        self,
+        application: web.Application,
+        listener: socket.socket,
+        render: Callable[[web.BaseRequest, int, str], web.Response],
+    ) -> None:
+        runner = web.AppRunner(
+            application,
+            handler_cancellation=True,  # a client that leaves cancels its handler; never the library's default
+            shutdown_timeout=GRACE_S,
+        )
+        self._runners.append(runner)
+        await runner.setup()
+        server = runner.server
         assert server is not None
         # Not a Site of the library: it would make the library's own connections, with its error bodies.
-        self._listener = await self._loop.create_server(
-            lambda: ClientConnection(server), sock=self._socket, backlog=limits.LISTEN_BACKLOG
+        self._listeners.append(
+            await self._loop.create_server(
+                lambda: ClientConnection(server, render), sock=listener, backlog=limits.LISTEN_BACKLOG
+            )
         )
-        self._management.serving(str(self._socket.getsockname()))
 
     def _drain(self, budget_s: float) -> None:
         self._server.draining = True
@@ -98,9 +116,10 @@ class Front:
         if not drained:
             # What was in a queue or a host has just ended with 503: let these answers leave.
             await until_idle(self._server, GRACE_S)
-        if self._listener is not None:
-            self._listener.close()
-        await self._runner.cleanup()
+        for listener in self._listeners:
+            listener.close()
+        for runner in self._runners:
+            await runner.cleanup()
         self._server.pool.shutdown(wait=False, cancel_futures=True)
         self._management.close("drained" if drained else "drain budget spent")
         self._zmq.destroy(linger=None)
@@ -112,6 +131,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--management", required=True)
     parser.add_argument("--epoch", required=True)
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
+    parser.add_argument("--native", type=json.loads, default={}, help="descriptors of native listeners, by model")
     parser.add_argument("--limits", type=json.loads, default={})
     parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)

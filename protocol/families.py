@@ -38,6 +38,13 @@ class Family:
     """The total cost of a deployment's open requests when the configuration names none; None = no bound."""
     retire_on_error: bool = False
     """Whether any execution error retires the host, or only a device error."""
+    native: str = ""
+    """The front's `NativeProfile`, for families that can have a listener of their own; "" = none."""
+    inspect: str = ""
+    """A function (path, progress) -> lines that describe the checkpoint it has checked, without loading it.
+    Raises the host's `ConfigurationError`, and imports no device library; "" = none."""
+    marks: tuple[str, ...] = ()
+    """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family."""
 
 
 BUILT_IN: Final[dict[str, Family]] = {
@@ -48,6 +55,8 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.sparrow:SparrowProcessor",
             executor="executor_host.executors.sparrow:SparrowExecutor",
             payload="protocol.payloads:TextRequest",
+            inspect="executor_host.executors.sparrow:inspect",
+            marks=("*.sparrow",),
         ),
         Family(
             name="decider",
@@ -57,6 +66,19 @@ BUILT_IN: Final[dict[str, Family]] = {
             # One largest legal request (contract 3.2), or as much as a fast card reads within the default deadline.
             default_max_cost=1_048_576,
             retire_on_error=True,
+            native="frontend.families.decider.profile:DeciderNative",
+            inspect="executor_host.executors.decider_checkpoint:inspect",
+            marks=("decider_config.json",),
+        ),
+        Family(
+            name="cua-s1",
+            processor="frontend.families.cua_s1.processor:CuaS1Processor",
+            executor="executor_host.executors.cua_s1:CuaS1Executor",
+            payload="protocol.payloads:PromptRequest",
+            default_max_requests=None,
+            native="frontend.families.cua_s1.profile:CuaS1Native",
+            inspect="executor_host.executors.cua_s1_checkpoint:inspect",
+            marks=("cua_s1_export.json",),
         ),
     )
 }

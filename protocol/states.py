@@ -118,6 +118,8 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     # Families with several units queue the next one after each.
     (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
+    # A native dialect may ask nothing, and nothing is executed then.
+    (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A refusal is only possible before the first unit was sent.
     (RequestState.RECEIVED, RequestEvent.REFUSE): RequestState.REFUSED,
     (RequestState.PREPARED, RequestEvent.REFUSE): RequestState.REFUSED,

@@ -106,6 +106,21 @@ def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], 
     return Checkpoint(folder, files, released, temperatures, labels, checkpoints.parameters(tensors))
 
 
+def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[str]:
+    """What a verified folder is, line by line, for people. Raises as `verify`."""
+    checkpoint = verify(path, claimed=False, progress=progress)
+    other = [name for name, (_, digest) in RELEASED.items() if checkpoint.files[name] != digest]
+    lines = [
+        f"{MODEL_ID}, {checkpoint.parameters:,} parameters, {len(checkpoint.labels)} labels",
+        "temperatures " + ", ".join(f"{kind} {value:.4g}" for kind, value in checkpoint.temperatures.items()),
+    ]
+    if checkpoint.released:
+        lines.append(f"the files are those of revision {REVISION}")
+    else:
+        lines.append(f"not the released revision {REVISION}: {', '.join(other)} differ")
+    return lines
+
+
 def _report(progress: Callable[[float, str], None], note: str, fraction: float) -> None:
     progress(fraction, note)
 

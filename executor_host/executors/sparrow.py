@@ -233,6 +233,12 @@ class _WarmUpCall:
     remaining_ms = None
 
 
+def inspect(path: str | None, progress: Progress) -> list[str]:
+    """What a model file is, line by line, for people. It is loaded for that, which takes milliseconds."""
+    facts = SparrowExecutor(path, {}).load(progress)
+    return [f"{facts['name']}, {facts['parameters']:,} parameters", f"sha256 {facts['sha256']}"]
+
+
 def _locate(path: str | None) -> tuple[Path, str | None]:
     """The file to load and, for a bundled model, the sha256 it must have."""
     bundled = BUNDLED.get(DEFAULT if path is None else path)

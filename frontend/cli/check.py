@@ -1,35 +1,91 @@
-"""`framehost check`: say what is wrong with a configuration file without starting anything."""
+"""`framehost check`: say what is wrong with a configuration file or a checkpoint without starting anything."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from frontend.cli import config
 from protocol.exits import ServeExit
 
+Report = Callable[[float, str], None]
 
-def add_to(commands: Any) -> None:
+
+class Findings(Protocol):
+    """What is known of a checkpoint: what is wrong with it, or else what it is."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def lines(self) -> tuple[str, ...]: ...
+
+    @property
+    def problem(self) -> str: ...
+
+
+Examine = Callable[[str, str | None, Report], Findings]
+"""Checks a path as a checkpoint of a family, or of the one it finds. The caller's: the host's half knows how."""
+
+
+def add_to(commands: Any, examine: Examine) -> None:
     """Add the command's parser."""
     check = commands.add_parser(
-        "check", help="check a configuration file", description="Check a configuration file and start nothing."
+        "check",
+        help="check a configuration file or a checkpoint",
+        description="Check a configuration file or a checkpoint and start nothing. Exit status 2: something is wrong.",
     )
-    check.add_argument("--config", required=True, metavar="FILE")
-    check.set_defaults(run=run)
+    what = check.add_mutually_exclusive_group(required=True)
+    what.add_argument("path", nargs="?", metavar="PATH", help="a checkpoint: a folder or a file")
+    what.add_argument("--config", metavar="FILE", help="a configuration file")
+    check.add_argument("--family", metavar="NAME", help="the checkpoint's family (default: by the names of its files)")
+    check.set_defaults(run=functools.partial(run, examine=examine))
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print what the file configures, or the file, line and key of what is wrong."""
+def run(arguments: argparse.Namespace, examine: Examine | None = None) -> int:
+    """Print what was found, or the one thing that is wrong and where."""
+    if arguments.path is None:
+        if arguments.family is not None:
+            print("framehost: --family goes with the path of a checkpoint, not with --config", file=sys.stderr)
+            return ServeExit.CONFIGURATION
+        return _configuration(arguments.config)
+    assert examine is not None
+    return _checkpoint(arguments.path, arguments.family, examine)
+
+
+def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
+    watched = sys.stderr.isatty()
+
+    def progress(fraction: float, note: str) -> None:
+        if watched:
+            print(f"\r\x1b[K{fraction:4.0%} {note}", end="", file=sys.stderr, flush=True)
+
+    findings = examine(path, family, progress)
+    if watched:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    if findings.problem:
+        print(f"framehost: {path}: {findings.problem}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
+    print(f"{path}: a checkpoint of the family {findings.family}")
+    for line in findings.lines:
+        print(f"  {line}")
+    return 0
+
+
+def _configuration(file: str) -> int:
     try:
-        configuration = config.load(Path(arguments.config))
+        configuration = config.load(Path(file))
     except config.ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    print(f"{arguments.config}: listens on {configuration.host} port {configuration.port}")
+    print(f"{file}: listens on {configuration.host} port {configuration.port}")
     for model in configuration.models:
         bounds = f"max_requests {model.max_requests or 'none'}, max_cost {model.max_cost or 'none'}"
         mark = " (default)" if model.name == configuration.default else ""
-        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}")
+        native = f", native dialect on {model.native}" if model.native else ""
+        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}{native}")
     return 0

@@ -18,6 +18,9 @@ max_cost = 4000000          # optional: their total cost (tokens, or bytes for t
 
 [models.NAME.options]       # what the family takes
 truncate = true
+
+[models.NAME.native]        # optional, for families that have one: their original server's own HTTP dialect
+listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets the system choose
 """
 
 from __future__ import annotations
@@ -47,6 +50,22 @@ class ConfigurationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model, as configured and checked."""
 
@@ -56,6 +75,8 @@ class ModelConfig:
     max_requests: int | None = None
     max_cost: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    native: Endpoint | None = None
+    """The listener that speaks the family's own dialect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +94,9 @@ class Configuration:
     restarts: int = DEFAULT_RESTARTS
 
     @property
-    def loopback(self) -> bool:
-        """Whether only this machine can connect."""
-        return ipaddress.ip_address(self.host).is_loopback
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The main listener, then the native ones."""
+        return (Endpoint(self.host, self.port), *(model.native for model in self.models if model.native is not None))
 
 
 Key = tuple[str, ...]
@@ -146,6 +167,17 @@ def from_models(arguments: Sequence[str]) -> Configuration:
     return _build(document, _Source("--model", None))
 
 
+def endpoint(text: str) -> Endpoint:
+    """The address and port of `ADDRESS:PORT`. Raises `ConfigurationError`."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or (":" in host) != bracketed or not (port.isascii() and port.isdecimal()):
+        raise ConfigurationError(f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8001 or [::1]:8001")
+    if len(port) > 5 or int(port) > 65535:
+        raise ConfigurationError(f"{text!r}: a port is 0..65535")
+    return Endpoint(check_host(host[1:-1] if bracketed else host), int(port))
+
+
 def check_host(host: str) -> str:
     """`host` if it is an IP address; names are refused, because what they mean can change under a running server."""
     if host == "localhost":
@@ -173,7 +205,9 @@ _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
     "options": ((dict,), "a table"),
+    "native": ((dict,), "a table"),
 }
+_NATIVE: dict[str, tuple[tuple[type, ...], str]] = {"listen": ((str,), "ADDRESS:PORT")}
 
 
 def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
@@ -198,6 +232,15 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
+    # Locks and runtime directories are by port, so two listeners cannot share one on different addresses either.
+    taken = {server.get("port", 8080): "the main port"}
+    for model in models:
+        if model.native is None or not model.native.port:
+            continue
+        port = model.native.port
+        if port in taken:
+            source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
+        taken[port] = f"the native port of {model.name!r}"
     return Configuration(
         models=models,
         default=default,
@@ -232,6 +275,17 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         source.fail((*key, "family"), str(error))
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
+    native = None
+    if "native" in fields:
+        _only(fields["native"], _NATIVE, (*key, "native"), source)
+        if not family.native:
+            source.fail((*key, "native"), f"the family {family.name!r} has no native dialect")
+        if "listen" not in fields["native"]:
+            source.fail((*key, "native"), "the key listen is missing")
+        try:
+            native = endpoint(fields["native"]["listen"])
+        except ConfigurationError as error:
+            source.fail((*key, "native", "listen"), str(error))
     return ModelConfig(
         name=name,
         family=fields["family"],
@@ -239,6 +293,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
         options=options,
+        native=native,
     )
 
 

@@ -127,6 +127,8 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             f"loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]
+    if host.get("native"):
+        lines.append(f"        native dialect at {host['native']}")
     model = front["models"].get(host["model"]) if front else None
     if model:
         queue = model["scheduler"]

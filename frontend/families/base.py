@@ -48,7 +48,7 @@ class Prepared:
     """A request that was accepted and is ready for the host. Nothing has touched a device."""
 
     units: tuple[object, ...]
-    """Payloads, in the order they must run; at least one."""
+    """Payloads, in the order they must run; at least one, unless a native profile answers without the host."""
 
     cost: int
     """What cost admission counts: processed tokens, or UTF-8 bytes for text families."""

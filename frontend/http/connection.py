@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError
@@ -25,9 +26,15 @@ log = logging.getLogger("framehost.http")
 class ClientConnection(web.RequestHandler):
     """The library's handler with our error bodies and time limits."""
 
-    __slots__ = ()
+    __slots__ = ("_render",)
 
-    def __init__(self, server: web.Server) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        render: Callable[[web.BaseRequest, int, str], web.Response] = routes.protocol_error,
+    ) -> None:
+        """`render(request, status, text)` makes the response of an error that no route has handled."""
+        self._render = render
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -54,6 +61,6 @@ class ClientConnection(web.RequestHandler):
             # The further lines of the parser's message draw the client's bytes.
             reason = str(message or exc).partition("\n")[0]
             text = printable(f"this is not an HTTP request: {reason}", MAX_MESSAGE_CHARS)
-        response = routes.protocol_error(request, status, text)
+        response = self._render(request, status, text)
         response.force_close()
         return response

@@ -24,6 +24,7 @@ import orjson
 from aiohttp import hdrs, web
 
 from frontend import compute, limits
+from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
 from frontend.http import ingress, strict_json, systemone
 from frontend.questions import DecisionRequest
@@ -72,7 +73,7 @@ def request_id(request: web.BaseRequest) -> str:
 _any_integer = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
-def _encode(document: object) -> bytes:
+def encode(document: object) -> bytes:
     """Compact UTF-8 JSON. The fast encoder has no integers beyond 64 bits, which a level may well contain."""
     try:
         return orjson.dumps(document)
@@ -95,7 +96,7 @@ def json_response(
     }
     if headers:
         fields.update(headers)
-    return web.Response(body=_encode(document), status=status, headers=fields)
+    return web.Response(body=encode(document), status=status, headers=fields)
 
 
 def error_response(request: web.Request, error: RequestError) -> web.Response:
@@ -106,12 +107,22 @@ def error_response(request: web.Request, error: RequestError) -> web.Response:
 
 async def decide(request: web.Request) -> web.Response:
     """POST /v1/systemone."""
+    return await handled(request, _decide, error_response)
+
+
+async def handled(
+    request: web.Request,
+    work: Callable[[Server, web.Request, Any], Awaitable[web.Response]],
+    render: Callable[[web.Request, RequestError], web.Response],
+) -> web.Response:
+    """One decision in any dialect: `work(server, request, record)`, its record begun and ended, every error
+    answered as `render` says and logged as the operator chose."""
     server = request.app[SERVER]
     record = server.requests.begin(request_id(request))
     event = RequestEvent.FAIL
     status = 500
     try:
-        response = await _decide(server, request, record)
+        response = await work(server, request, record)
         event, status = RequestEvent.ANSWER, response.status
         return response
     except asyncio.CancelledError:
@@ -124,14 +135,15 @@ async def decide(request: web.Request) -> web.Response:
             event = RequestEvent.EXPIRE
         elif record.allows(RequestEvent.REFUSE) and status < 500:
             event = RequestEvent.REFUSE
-        response = error_response(request, error)
+        response = render(request, error)
+        status = response.status
         if not request.content.is_eof():
             # The rest of an upload we do not want would be taken for the next request.
             response.force_close()
         return response
     except Exception:
         log.exception("request %s failed", record.request_id)
-        return error_response(request, InternalError("the server failed on this request; its log has the reason"))
+        return render(request, InternalError("the server failed on this request; its log has the reason"))
     finally:
         record.end(event)
         # One line for every request is a choice of the operator; a server error is always worth one.
@@ -155,7 +167,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
     ):
         try:
             async with asyncio.timeout_at(deadline):
-                full = _early_slot(server, context)
+                full = None if server.only is None else early_slot(server.only, context)
                 with ingress.admit(request, server.ingress, limit):
                     body = await ingress.read_body(request, limit)
                     if compute.fits_inline(len(body)):
@@ -174,16 +186,15 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
     return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
 
 
-def _early_slot(server: Server, context: ExecutionContext) -> QueueFull | None:
+def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
     """Where a port serves one model, its slot is reserved before the upload, so that a slow upload cannot lose it.
 
     When there is none, the refusal is returned and not raised: a bad body is 422 also while the queue is full.
     """
-    if server.only is not None:
-        try:
-            server.only.take_slot(context)
-        except QueueFull as refusal:
-            return refusal
+    try:
+        deployment.take_slot(context)
+    except QueueFull as refusal:
+        return refusal
     return None
 
 

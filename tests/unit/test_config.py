@@ -188,7 +188,7 @@ def test_serve_refuses_before_it_touches_anything(
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
 def test_loopback_needs_no_word(host: str) -> None:
     """Every loopback address is this machine alone."""
-    assert config.Configuration(models=(), default="", host=host).loopback
+    assert config.Endpoint(host, 8080).loopback
 
 
 def test_localhost_is_the_loopback_address() -> None:
@@ -209,5 +209,5 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
 def test_check_of_a_bad_file_is_exit_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`framehost check`: the same line that `serve` would say."""
     file = write(tmp_path, "[server]\nprot = 1\n")
-    assert check.run(argparse.Namespace(config=str(file))) == 2
+    assert check.run(argparse.Namespace(config=str(file), path=None, family=None)) == 2
     assert capsys.readouterr().err.startswith(f"framehost: {file}, line 2, key server.prot: unknown key")
