@@ -115,3 +115,30 @@ class RowsRequest:
         if questions[0] != 0 or not bool(((steps == 0) | (steps == 1)).all()):
             raise Malformed("the rows of a question lie together and the questions are counted from 0")
         return cls(tokens, lengths, candidates, questions)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRequest:
+    """One prompt as token ids, for families that read one question at a time: the model reads it to its end.
+
+    The array may be a view on a received frame: it is read, never written.
+    """
+
+    tokens: NDArray[np.int32]
+    """[length] token ids, 0 or above; at least one."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """One array, out of band when it is large."""
+        return {"tokens": self.tokens}
+
+    @classmethod
+    def from_wire(cls, fields: Mapping[str, Any]) -> Self:
+        """The prompt; `Malformed` when it is not one line of ids."""
+        import numpy as np
+
+        tokens = fields.get("tokens")
+        if len(fields) != 1 or not (isinstance(tokens, np.ndarray) and tokens.dtype == np.int32 and tokens.ndim == 1):
+            raise Malformed("a prompt request is one line of int32 tokens")
+        if not len(tokens) or tokens.min() < 0:
+            raise Malformed("a prompt has a token or more, and a token is 0 or above")
+        return cls(tokens)

@@ -1,0 +1,164 @@
+"""The cua-s1 family in the front: one prompt per question in, one hidden state back, a letter out.
+
+    prompt      what the model reads, and how much of it
+    projection  the letters' logits of a hidden state
+    grammar     the family's own request body    }
+    native      its arithmetic and its answers   } for the native profile
+    profile     its server's other words         }
+    checkpoint  the tokenizer
+
+The unit is one question: the executor is free for somebody else's question before the next one of this request
+asks for it. Between the two the letters are projected, and numbers that are none end the request there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from frontend.answers import Answer, AnswerError, choice_answer, softmax
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
+from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.families.cua_s1 import grammar
+from frontend.families.cua_s1.checkpoint import Tokenizer, load
+from frontend.families.cua_s1.projection import Letters
+from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
+from frontend.limits import RETRY_AFTER_SECONDS
+from frontend.questions import Choice, DecisionRequest, Noul, Text, printable
+from protocol.payloads import PromptRequest
+
+BYTES_PER_LOGIT: Final = 64
+"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `absorb` and `finish` need of a prepared request."""
+
+    questions: tuple[Choice, ...]
+    input_tokens: int
+    """Tokens of all prompts together."""
+
+
+class CuaS1Processor(Processor):
+    """Prepares and finishes for `executor_host.executors.cua_s1`. One `PromptRequest` per question.
+
+    The tokenizer is read when the processor is made, about a second for the released one the first time.
+    """
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        # The host's; it checks their values.
+        "adapter": Option(str, None, "the folder of the text adapter; text, within the base model's, when absent"),
+        "revision": Option(str, None, "the released adapter's revision: refuse files that are not exactly its"),
+        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
+        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
+        "graphs": Option(bool, False, "record and replay prompts of the same length on a GPU"),
+    }
+    PREPARE_WEIGHT: ClassVar[int] = 64
+    """Tokenizing reads 2 MB/s and JSON 64 MB/s (measured), and every question repeats the state."""
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
+        """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name, and
+        `facts["letters"]` what `Letters.of` reads."""
+        super().__init__(facts, options, path)
+        self._tokenizer: Tokenizer | None = None
+        self._complaint = ""
+        try:
+            self._tokenizer = load(path)
+        except AssetError as error:
+            if facts:
+                raise
+            self._complaint = str(error)
+        self._letters: Letters | None = None
+        if self._tokenizer is not None and facts:
+            self._tokenizer.check_against(facts.get("files"))
+            self._letters = Letters.of(facts)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's. Raises `Unavailable` when it could not be read."""
+        if self._tokenizer is None:
+            raise Unavailable(
+                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
+            )
+        return self._tokenizer
+
+    def compile(self, state: Text, questions: tuple[Choice, ...]) -> Prepared:
+        """The units of a request that either dialect has found well formed; their cost is their tokens.
+
+        Raises `Refused` when a prompt is too long, before any has been sent.
+        """
+        made = prompts(state, questions, self.tokenizer.encode)
+        total = sum(map(len, made))
+        work = BYTES_PER_LOGIT * sum([len(question.options) for question in questions])
+        units = tuple([PromptRequest(np.array(tokens, np.int32)) for tokens in made])
+        return Prepared(units, cost=total, work=work, context=Asked(questions, total))
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """Raises `InvalidRequest` for what this model cannot be asked (an empty state, nouls and scores, more than
+        26 options), `RequestTooLarge` above 64 questions, `TokensExceeded` for a prompt above 16,384 tokens."""
+        self.tokenizer  # noqa: B018  an unreadable checkpoint is said before anything is looked at
+        try:
+            grammar.checked_state(request.state)
+            grammar.check_count(len(request.questions))
+            questions = tuple([_choice(question) for question in request.questions])
+        except Refused as error:
+            if error.status == 413:
+                raise RequestTooLarge(error.message) from None
+            raise InvalidRequest.at(error.place, error.message, "value_error") from None
+        try:
+            return self.compile(request.state, questions)
+        except Refused as error:
+            raise TokensExceeded(error.message) from None
+
+    def absorb(self, prepared: Prepared, index: int, output: object) -> tuple[float, ...]:
+        """The logits of the options of question `index`. Raises `InternalError` when they are not finite, so that
+        no further question of the request is asked."""
+        request = asked(prepared)
+        if self._letters is None:
+            raise InternalError("the host has handed over no letter rows")
+        return self._letters.logits(output, len(request.questions[index].options))
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers in float64, unrounded, from what `absorb` has kept of each question."""
+        request = asked(prepared)
+        rows = logits(prepared, outputs)
+        pairs = zip(request.questions, rows, strict=True)
+        answers = tuple([(question.id, _answer(question, row)) for question, row in pairs])
+        return Decision(answers, input_tokens=request.input_tokens)
+
+
+def logits(prepared: Prepared, outputs: Sequence[object]) -> list[tuple[float, ...]]:
+    """The kept outputs of all questions as what they are; `InternalError` when they are something else."""
+    questions = asked(prepared).questions
+    rows = [row for row in outputs if isinstance(row, tuple)]
+    if [len(row) for row in rows] != [len(question.options) for question in questions] or len(rows) != len(outputs):
+        raise InternalError("there is not one logit for each option of each question")
+    return rows
+
+
+def asked(prepared: Prepared) -> Asked:
+    """What `compile` has kept of a request; `InternalError` when it was not this family's."""
+    if not isinstance(prepared.context, Asked):
+        raise InternalError("the request was prepared by another family")
+    return prepared.context
+
+
+def _choice(question: object) -> Choice:
+    if not isinstance(question, Choice):
+        name = str(getattr(question, "id", ""))
+        raise grammar.unsupported(name, "noul" if isinstance(question, Noul) else "score")
+    if not 1 <= len(question.options) <= MAX_OPTIONS:
+        raise grammar.wrong_options(question.id)
+    return question
+
+
+def _answer(question: Choice, row: Sequence[float]) -> Answer:
+    try:
+        return choice_answer(question, softmax(row))
+    except AnswerError as error:
+        name = printable(question.id)
+        raise InternalError(f'the model\'s answer to question "{name}" is not usable: {error}') from None

@@ -1,0 +1,112 @@
+"""From a request to the prompts a Cua-S1 model reads: one chat per question, whose answer is one letter.
+
+    system   a fixed sentence
+    user     [Goal: <instructions>]  App  Task family  Accessibility tree: <state>  Options: A. ... B. ...
+    opening  of an answer that begins with an open thought
+
+Every byte is the contract's (section 2): the model was tuned on these strings, and another suffix alone changes
+every probability. The names of questions never reach the model, and those of options only where an option has no
+description. Text that spells a special token is read as that token, as in the original.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from string import ascii_uppercase
+from typing import Final, TypeAlias
+
+from frontend.questions import Choice, Text
+
+LETTERS: Final = ascii_uppercase
+"""What options are called, in order."""
+
+LETTER_IDS: Final = tuple(range(32, 58))
+"""Their token ids."""
+
+MAX_OPTIONS: Final = len(LETTERS)
+
+MAX_QUESTIONS: Final = 64
+"""Questions of one request: each is a pass of the model of its own."""
+
+MAX_PROMPT_TOKENS: Final = 16_384
+"""Tokens of one question's prompt. Nothing is ever cut."""
+
+SYSTEM: Final = (
+    "You are a one-pass computer-use decision model. You are shown the current state of a screen and a fixed, "
+    "closed list of candidate (element, action) options, each given a single letter. Choose exactly one option: "
+    "the single best next action to take. Answer with ONLY that option's letter -- no words, no punctuation, no "
+    "explanation."
+)
+
+USER: Final = (
+    "{goal}App: Cua Driver\nTask family: closed-candidate decision\n\n"
+    "Accessibility tree:\n{state}\n\nOptions:\n{options}\n\nAnswer with a single letter."
+)
+
+CHAT: Final = (
+    "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n<think>\n"
+)
+
+MARKERS: Final = ("<|im_start|>", "<|im_end|>", "<think>")
+"""What of `CHAT` must be one token each."""
+
+Encode: TypeAlias = Callable[[str], list[int]]
+"""The token ids of a string, without added special tokens. Safe to call from several threads at once."""
+
+
+class Refused(ValueError):
+    """A request this model cannot be asked. `message` is public and is the body's `detail` in the family's own
+    dialect, `status` its status there; `place` leads to what is wrong from the body's root."""
+
+    def __init__(self, status: int, message: str, place: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.place = place
+
+
+def json_text(value: Text) -> str:
+    """A string as it is, an object or array as Python's default JSON with non-ASCII characters unescaped."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def label(name: str, description: Text | None) -> str:
+    """What an option's line says of it, within its quotes: the description, or the name of one without."""
+    text = name if description is None else json_text(description)
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def user_text(state: str, question: Choice) -> str:
+    """The user's message: `state` already as text."""
+    goal = "" if question.instructions is None else json_text(question.instructions)
+    lines = [
+        f'{letter}. Decision "{label(name, description)}" -> select'
+        for letter, (name, description) in zip(LETTERS, question.options, strict=False)
+    ]
+    # Not with format(): the parts may hold braces, and format() of a template this size is no faster.
+    head, _, rest = USER.partition("{goal}")
+    before, _, rest = rest.partition("{state}")
+    between, _, tail = rest.partition("{options}")
+    return "".join((head, f"Goal: {goal}\n\n" if goal else "", before, state, between, "\n".join(lines), tail))
+
+
+def chat_text(state: str, question: Choice) -> str:
+    """The whole prompt of one question."""
+    return CHAT.format(system=SYSTEM, user=user_text(state, question))
+
+
+def prompts(state: Text, questions: Sequence[Choice], encode: Encode) -> list[list[int]]:
+    """The tokens of every question's prompt, in order; `Refused` for the first that is too long.
+
+    The questions have 1 to 26 options. Tokenizing is what takes time here, and every prompt holds the state.
+    """
+    text = json_text(state)
+    made = []
+    for question in questions:
+        tokens = encode(chat_text(text, question))
+        if len(tokens) > MAX_PROMPT_TOKENS:
+            message = f"question {question.id!r}: {len(tokens)} prompt tokens, over {MAX_PROMPT_TOKENS}"
+            raise Refused(413, message, ("questions", question.id))
+        made.append(tokens)
+    return made
