@@ -324,26 +324,17 @@ class Qwen35:
         return torch.from_numpy(tokens).to(self.device), torch.from_numpy(lengths - 1).to(self.device)
 
 
-def load(path: Path, *, device: str, dtype: str, settings: Settings) -> Qwen35:
+def load(
+    path: Path, *, device: str, dtype: str, settings: Settings, adapt: Callable[[Any], None] | None = None
+) -> Qwen35:
     """The text model of a causal-LM checkpoint with tied embeddings, in its released layout.
 
-    `device`: `cpu`, `cuda` or `cuda:N`. `dtype`: `float32` or `bfloat16`. Nothing is downloaded and no code of the
-    checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors missing,
-    left over or of another shape.
+    `device`: `cpu`, `cuda` or `cuda:N`. `dtype`: `float32` or `bfloat16`. `adapt`: called once with the loaded
+    `Qwen3_5TextModel`, still on the CPU, whose weights it may change in place. Nothing is downloaded and no code of
+    the checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors
+    missing, left over or of another shape.
     """
-    torch, transformers = libraries()
-    target = _device(torch, device)
-    if target.type == "cpu":
-        # They are CUDA kernels, and are called with CPU tensors all the same.
-        present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
-        if present:
-            raise ConfigurationError(f"the package {present[0]} cannot be installed where Qwen3.5 runs on a CPU")
-        transformers.utils.logging.set_verbosity_error()  # which tells, of a CPU, that it has no CUDA kernels
-    else:
-        # Wrong finite values for the masked attention of a row's end against a longer state (contract, section 7).
-        # Before the model is built, because recordings keep the kernel they were made with.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    transformers.utils.logging.disable_progress_bar()
+    torch, transformers, target = prepare(device)
     try:
         model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
             path,
@@ -359,8 +350,29 @@ def load(path: Path, *, device: str, dtype: str, settings: Settings) -> Qwen35:
         if report.get(what):
             first = min(map(str, report[what]))
             raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
-    text = model.model.to(target).eval().requires_grad_(False)
-    return Qwen35(text, settings)
+    text = model.model.eval().requires_grad_(False)
+    if adapt is not None:
+        adapt(text)
+    return Qwen35(text.to(target), settings)
+
+
+def prepare(device: str) -> tuple[Any, Any, Any]:
+    """torch, transformers and the device of that name, ready for a model to be loaded: the settings of both libraries
+    that this architecture needs there are made. Raises `ConfigurationError` as `load` does."""
+    torch, transformers = libraries()
+    target = _device(torch, device)
+    if target.type == "cpu":
+        # They are CUDA kernels, and are called with CPU tensors all the same.
+        present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
+        if present:
+            raise ConfigurationError(f"the package {present[0]} cannot be installed where Qwen3.5 runs on a CPU")
+        transformers.utils.logging.set_verbosity_error()  # which tells, of a CPU, that it has no CUDA kernels
+    else:
+        # Wrong finite values for the masked attention of a row's end against a longer state (contract, section 7).
+        # Before the model is built, because recordings keep the kernel they were made with.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    transformers.utils.logging.disable_progress_bar()
+    return torch, transformers, target
 
 
 def libraries() -> tuple[Any, Any]:
