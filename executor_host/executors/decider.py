@@ -189,7 +189,7 @@ class DeciderExecutor(Executor):
         try:
             try:
                 reading = backbone.read(rows, request.questions.tolist(), lambda: _check(call))
-                finite, logits = self._project(reading.hidden)
+                logits = self._project(reading.hidden)
             finally:
                 backbone.synchronize()
         except (MemoryError, RuntimeError) as error:
@@ -197,7 +197,8 @@ class DeciderExecutor(Executor):
                 raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
             raise
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
-        if not finite or not np.isfinite(logits[chosen]).all():
+        # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
+        if not np.isfinite(logits[chosen]).all():
             raise NonFinite("the model's logits are not finite")
         return {
             "logits": logits[chosen],
@@ -213,14 +214,13 @@ class DeciderExecutor(Executor):
             self._backbone.close()
         self._backbone = self._head = None
 
-    def _project(self, hidden: Any) -> tuple[bool, np.ndarray[Any, Any]]:
-        """Whether all hidden states are finite, and the logits [rows, HEAD_ROWS] in float32 on the CPU."""
+    def _project(self, hidden: Any) -> np.ndarray[Any, Any]:
+        """The logits [rows, HEAD_ROWS] of hidden states [rows, size], in float32 on the CPU."""
         import torch
 
         with torch.inference_mode():
-            finite = torch.isfinite(hidden).all()
             logits: np.ndarray[Any, Any] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
-            return bool(finite), logits
+        return logits
 
 
 class _WarmUpCall:
