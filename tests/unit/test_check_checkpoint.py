@@ -1,0 +1,175 @@
+"""`framehost check PATH`: which family, what is wrong and where, or what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import supervisor
+from executor_host import inspection
+from executor_host.errors import ConfigurationError
+from protocol.exits import ServeExit
+
+
+def check(*arguments: str) -> int:
+    return supervisor.main(["check", *arguments])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole tiny Decider checkpoint. Read only."""
+    for module in ("torch", "transformers", "safetensors"):
+        pytest.importorskip(module, reason="making a checkpoint needs framehost[torch]")
+    from tests.helpers import tiny_decider
+
+    return tiny_decider.write(tmp_path_factory.mktemp("check") / "whole")
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy that a test may break."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in whole.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def test_a_whole_checkpoint_is_described(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 0, the family found by its files, and that it is not the released one."""
+    assert check(str(whole)) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"{whole}: a checkpoint of the family decider"
+    assert "decider-2b-v11" in out[1]
+    assert "choice 1.164, noul 1.624, score 1.124" in out[2]
+    assert out[3].startswith("  not the released revision ")
+    assert "model.safetensors" in out[3]
+
+
+def edited(name: str, **fields: object) -> Callable[[Path], None]:
+    def break_it(folder: Path) -> None:
+        file = folder / name
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    return break_it
+
+
+MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a key of the model": (edited("config.json", model_type="llama"), r"config\.json: model_type is 'llama'"),
+    "a key of the calibration": (edited("decider_config.json", layout="chat"), r"decider_config\.json: layout is"),
+    "a temperature": (
+        edited("decider_config.json", temperature_by_type={"choice": 0}),
+        r"decider_config\.json: temperature_by_type\.choice",
+    ),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors is missing"),
+    "half the weights": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]),
+        r"model\.safetensors has \d+ bytes, and its own table says",
+    ),
+    "no tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_text("{}"),
+        r"tokenizer\.json is not a tokenizer",
+    ),
+    "no JSON": (lambda folder: (folder / "config.json").write_text("{"), r"config\.json is not JSON"),
+    "other weights first": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+        r"model\.safetensors\.index\.json lies beside",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_is_wrong_is_named_with_its_file_and_key(
+    folder: Path, mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, one line, nothing on stdout."""
+    break_it, expected = MISTAKES[mistake]
+    break_it(folder)
+    assert check(str(folder)) == ServeExit.CONFIGURATION
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert err.startswith(f"framehost: {folder}: ")
+    assert re.search(expected, err)
+
+
+def test_the_embedded_model_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """By its name, for which the family must be said."""
+    assert check("nano-general", "--family", "sparrow") == 0
+    assert "sha256" in capsys.readouterr().out
+
+
+def test_a_file_tells_its_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file is a checkpoint too; one that is no model is said to be none."""
+    file = tmp_path / "x.sparrow"
+    file.write_bytes(b"not a model")
+    assert check(str(file)) == 2
+    assert "x.sparrow is not a sparrow model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [([], "no file that tells its family"), (["a.sparrow", "decider_config.json"], r"several families \(.*decider")],
+)
+def test_a_folder_that_does_not_tell_its_family(tmp_path: Path, names: list[str], expected: str) -> None:
+    """Not guessed: --family says it."""
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError, match=expected) as caught:
+        inspection.detect(tmp_path)
+    assert "--family" in str(caught.value)
+
+
+def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With and without a family: the path and the reason."""
+    missing = str(tmp_path / "missing")
+    assert check(missing) == 2
+    assert capsys.readouterr().err == f"framehost: {missing}: cannot be read: No such file or directory\n"
+    assert check(missing, "--family", "decider") == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+def test_an_unknown_family_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(tmp_path), "--family", "dodo") == 2
+    assert "no model family 'dodo'" in capsys.readouterr().err
+
+
+def test_a_family_that_cannot_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Third parties need not bring a check."""
+    from protocol import families
+    from tests.unit.fake_family import FAKE
+
+    monkeypatch.setitem(families.BUILT_IN, "fake", FAKE)
+    found = inspection.examine(str(tmp_path), "fake", lambda fraction, note: None)
+    assert "cannot check a checkpoint" in found.problem
+
+
+@pytest.mark.parametrize("arguments", [(), ("x", "--config", "y")])
+def test_it_is_one_thing_that_is_checked(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        check(*arguments)
+    assert caught.value.code == 2
+
+
+def test_a_family_does_not_go_with_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("--config", str(tmp_path / "c.toml"), "--family", "decider") == 2
+    assert "--family" in capsys.readouterr().err
+
+
+def test_no_device_library_is_imported(whole: Path) -> None:
+    """It must work, and be quick, on a machine that will only ever serve the checkpoint."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'aiohttp'): sys.modules[name] = None\n"
+        "import supervisor\n"
+        f"sys.exit(supervisor.main(['check', {str(whole)!r}]))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
