@@ -1,0 +1,76 @@
+"""From candidate scores to System One answers, in float64 and without rounding.
+
+    choice, score   softmax(scores / T) over all candidates of the question
+    noul            softmax([0, score] / T), the probability of yes
+
+T is the checkpoint's, the same for every type. A question is normalised as a whole, however its candidates were
+read: the scores of a part would be other decisions (contract, section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.errors import InternalError
+from frontend.questions import Choice, Noul, Question, printable
+
+if TYPE_CHECKING:
+    from protocol.payloads import RowsRequest
+
+
+def read_scores(outputs: Sequence[object], payload: RowsRequest) -> list[float]:
+    """The score of each row, as the float64 of its float32.
+
+    The one output is `{"logits": float32 [rows], ...}`, in the order of `payload`. Anything else is an
+    `InternalError`; whether the numbers are finite is for whoever uses them.
+    """
+    import numpy as np
+
+    if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
+        raise InternalError("the model's output is not one map")
+    logits = outputs[0].get("logits")
+    if not (isinstance(logits, np.ndarray) and logits.dtype == np.float32 and logits.ndim == 1):
+        raise InternalError("the model's logits are not one line of float32")
+    if len(logits) != payload.rows:
+        raise InternalError(f"the model gave {len(logits)} logits for {payload.rows} candidates")
+    scores: list[float] = logits.tolist()
+    return scores
+
+
+def answers(
+    questions: Sequence[Question], scores: Sequence[float], temperature: float
+) -> tuple[tuple[str, Answer], ...]:
+    """One answer per question, in order, from one score per candidate, in order.
+
+    Raises `InternalError` when a score is not finite.
+    """
+    done: list[tuple[str, Answer]] = []
+    start = 0
+    for question in questions:
+        count = candidates(question)
+        try:
+            done.append((question.id, _answer(question, scores[start : start + count], temperature)))
+        except AnswerError as error:
+            raise InternalError(
+                f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
+            ) from None
+        start += count
+    return tuple(done)
+
+
+def candidates(question: Question) -> int:
+    """How many prompts a question becomes."""
+    if isinstance(question, Noul):
+        return 1
+    return len(question.options) if isinstance(question, Choice) else len(question.levels)
+
+
+def _answer(question: Question, scores: Sequence[float], temperature: float) -> Answer:
+    if isinstance(question, Noul):
+        return noul_answer(question, softmax([0.0, *scores], temperature)[1])
+    probabilities = softmax(scores, temperature)
+    if isinstance(question, Choice):
+        return choice_answer(question, probabilities)
+    return score_answer(question, probabilities)

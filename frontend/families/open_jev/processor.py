@@ -1,0 +1,141 @@
+"""The open-jev family in the front: one request in, a token row per candidate out, scores in, answers out.
+
+    rendering   questions and state as the prompts the model was trained on
+    rows        chat, tokens, limits, cost
+    finishing   answers of the System One profile, float64
+    grammar     the family's own request body     } for the native profile
+    native      its arithmetic and its bodies     }
+    checkpoint  what the folder says
+
+The unit is one whole request: every candidate's forward and the scalar head. The host returns raw scores;
+everything after them is done here, over complete questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
+from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.families.open_jev import finishing, rendering
+from frontend.families.open_jev.checkpoint import Checkpoint, load
+from frontend.families.open_jev.rendering import Refused, Rendered
+from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
+from frontend.limits import RETRY_AFTER_SECONDS
+from frontend.questions import Choice, DecisionRequest, Noul, Question
+from protocol.payloads import RowsRequest
+
+BYTES_PER_SCORE: Final = 64
+"""What `finish` does with one score takes about as long as reading this many bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `finish` needs of a prepared request."""
+
+    questions: tuple[Question, ...]
+    payload: RowsRequest
+    temperature: float
+    tokens: int
+
+
+class OpenJevProcessor(Processor):
+    """Prepares and finishes for `executor_host.executors.open_jev`. One `RowsRequest` per request.
+
+    The checkpoint's tokenizer is read when the processor is made, about a second for the released ones.
+    """
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "base": Option(str, None, "a LoRA checkpoint's base model: its folder, with tokenizer and weights"),
+        "max_length": Option(int, None, "most tokens of one prompt, 1 to 16384; default: the export's, or 4096"),
+        # The host's; it checks their values.
+        "unreleased": Option(bool, False, "serve a checkpoint of another revision or size than the released ones"),
+        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
+        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
+        "execution": Option(str, "auto", "how candidates are read: rows, packed, shared; auto: packed for 27B only"),
+        "graphs": Option(bool, False, "record and replay groups of candidates on a GPU"),
+    }
+    PREPARE_WEIGHT: ClassVar[int] = 32
+    """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); the instructions are in each candidate besides."""
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
+        """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name."""
+        super().__init__(facts, options, path)
+        self._checkpoint: Checkpoint | None = None
+        self._complaint = ""
+        base, max_length = self.options["base"], self.options["max_length"]
+        assert base is None or isinstance(base, str)
+        assert max_length is None or isinstance(max_length, int)
+        try:
+            self._checkpoint = load(path, base, max_length)
+        except AssetError as error:
+            if facts:
+                raise
+            self._complaint = str(error)
+        if self._checkpoint is not None and facts:
+            self._checkpoint.check_against(facts.get("files"))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What was read of the checkpoint. Raises `Unavailable` when it could not be read."""
+        if self._checkpoint is None:
+            raise Unavailable(
+                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
+            )
+        return self._checkpoint
+
+    @property
+    def model_id(self) -> str | None:
+        """The base model, None while the checkpoint cannot be read."""
+        return None if self._checkpoint is None else self._checkpoint.model_id
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """The rows of the whole request; their cost is their tokens, the state counted in each.
+
+        Raises `InvalidRequest` for what this model cannot be asked (questions need instructions, choices 1 to 255
+        options, scores 2 to 10 levels, nouls no description or both; 4,096 questions and 65,536 candidates at
+        most), `TokensExceeded` for a candidate above `max_length`, and `RequestTooLarge` for too many tokens.
+        """
+        checkpoint = self.checkpoint
+        try:
+            check_questions(len(request.questions))
+            questions = [_rendered(question) for question in request.questions]
+            check_candidates(questions)
+            compiled = compile_rows(
+                request.state, questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
+            )
+        except Refused as error:
+            if error.reason == "tokens":
+                raise TokensExceeded(error.message) from None
+            if error.reason == "size":
+                raise RequestTooLarge(error.message) from None
+            raise InvalidRequest.at(error.place, error.message, "value_error") from None
+        context = _Context(request.questions, compiled.payload, checkpoint.temperature, compiled.tokens)
+        work = BYTES_PER_SCORE * compiled.candidates
+        return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers in float64, unrounded, from the output that `finishing.read_scores` describes."""
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise InternalError("the request was prepared by another family")
+        scores = finishing.read_scores(outputs, context.payload)
+        answers = finishing.answers(context.questions, scores, context.temperature)
+        return Decision(answers, input_tokens=context.tokens)
+
+
+def _rendered(question: Question) -> Rendered:
+    """A System One question in the family's grammar."""
+    fields: dict[str, Any] = {"instructions": question.instructions}
+    if isinstance(question, Choice):
+        fields |= {"type": "choice", "criteria": dict(question.options)}
+    elif isinstance(question, Noul):
+        fields |= {"type": "noul", "criteria": None if question.criteria is None else dict(question.criteria)}
+    else:
+        fields |= {"type": "score", "criteria": list(question.levels)}
+    try:
+        return rendering.question(question.id, fields)
+    except Refused as error:
+        raise Refused(error.message, ("questions", *error.place)) from None

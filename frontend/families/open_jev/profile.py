@@ -1,0 +1,79 @@
+"""The open-jev family's own server: body, answers, errors and health (contract, section 3).
+
+    bytes ──grammar──▶ Asked ──rows──▶ RowsRequest ──host──▶ raw scores ──native──▶ answers, not rounded
+
+All that is wrong with a request is 422 in the original's words, invalid JSON included; nothing is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from frontend.errors import InternalError
+from frontend.families.base import Prepared
+from frontend.families.native import HostView, NativeProfile, NativeRefusal
+from frontend.families.open_jev import finishing, grammar, native
+from frontend.families.open_jev.checkpoint import Checkpoint
+from frontend.families.open_jev.processor import BYTES_PER_SCORE, OpenJevProcessor
+from frontend.families.open_jev.rendering import Refused, Rendered
+from frontend.families.open_jev.rows import Compiled, compile_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `finish` needs of a prepared request."""
+
+    questions: tuple[Rendered, ...]
+    checkpoint: Checkpoint
+    compiled: Compiled
+
+
+class OpenJevNative(NativeProfile):
+    """`POST /v1/systemone` and `GET /health` as the original worker answers them."""
+
+    MAX_BODY_BYTES: ClassVar[int] = grammar.MAX_BODY_BYTES
+    PREPARE_WEIGHT: ClassVar[int] = OpenJevProcessor.PREPARE_WEIGHT
+    ERROR_FIELD: ClassVar[str] = "error"
+    FAILED: ClassVar[str] = native.FAILED
+
+    def prepare(self, body: bytes) -> Prepared:
+        """The rows of the whole request."""
+        checkpoint = cast("OpenJevProcessor", self.processor).checkpoint
+        try:
+            asked = grammar.parse(grammar.read(body), grammar.names(checkpoint))
+            compiled = compile_rows(
+                asked.state, asked.questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
+            )
+        except Refused as error:
+            raise NativeRefusal(422, error.message) from None
+        context = _Context(asked.questions, checkpoint, compiled)
+        work = BYTES_PER_SCORE * compiled.candidates
+        return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
+        """The answers in request order, and what was read. `inference_seconds` begins after the tokenizing here,
+        which the original counts in."""
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise InternalError("the request was prepared by another family")
+        checkpoint, compiled = context.checkpoint, context.compiled
+        scores = finishing.read_scores(outputs, compiled.payload)
+        (output,) = outputs
+        return native.response(
+            native.answers(context.questions, scores, checkpoint.temperature),
+            model_id=checkpoint.model_id,
+            base_revision=checkpoint.base_revision,
+            temperature=checkpoint.temperature,
+            max_length=checkpoint.max_length,
+            candidates=compiled.candidates,
+            input_tokens=compiled.tokens,
+            seconds=seconds,
+            shared=isinstance(output, Mapping) and output.get("execution") == "shared",
+        )
+
+    def health(self, host: HostView) -> Mapping[str, Any]:
+        """Ready or not, and the base model's name."""
+        processor = cast("OpenJevProcessor", self.processor)
+        return {"status": "ready" if host.ready else "unavailable", "model": processor.model_id}

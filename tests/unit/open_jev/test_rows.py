@@ -1,0 +1,126 @@
+"""From questions to rows: the chat around each, independence, limits, and the left side encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from frontend.families.open_jev import rows as module
+from frontend.families.open_jev.checkpoint import Checkpoint
+from frontend.families.open_jev.rendering import Refused, question
+from frontend.families.open_jev.rows import DEFAULT_CHAT, Encode, compile_rows
+from tests.unit.open_jev.helpers import CHAT, QUESTIONS, compiled, letters, rows_of, texts_of
+
+np = pytest.importorskip("numpy")
+
+NOUL = {"type": "noul", "instructions": "i"}
+
+
+def test_a_row_is_a_prompt_in_its_chat() -> None:
+    """Every candidate with a state of its own, question by question, in order."""
+    made = compiled({"b": 1, "a": 2}, QUESTIONS)
+    texts = texts_of(made.payload)
+    assert all(text.startswith('<Context:\n{"a": 2, "b": 1}\n\nQuestion: ') for text in texts)
+    assert all(text.endswith("Answer Yes or No.>") for text in texts)
+    options = [text.partition("Proposed answer: ")[2].partition("\n")[0] for text in texts]
+    assert options == ["billing: charges", "login", "", "low", '{"n": 1}', "high"]
+    assert made.payload.questions.tolist() == [0, 0, 1, 2, 2, 2]
+    assert made.payload.candidates.tolist() == [1] * 6
+    assert made.tokens == len(made.payload.tokens) == sum(map(len, texts))
+    assert made.candidates == 6
+    assert type(made.payload).from_wire(made.payload.to_wire()).rows == 6
+
+
+def test_the_default_chat_is_the_templates() -> None:
+    """One message of a user, and an answer that begins without thinking."""
+    assert DEFAULT_CHAT.prefix == "<|im_start|>user\n"
+    assert DEFAULT_CHAT.suffix == "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def test_questions_do_not_change_each_other() -> None:
+    """Added, removed, renamed or in another order: each keeps its rows."""
+    whole = compiled("s", QUESTIONS)
+    alone = {name: texts_of(compiled("s", {"x": QUESTIONS[name]}).payload) for name in QUESTIONS}
+    assert texts_of(whole.payload) == [text for name in QUESTIONS for text in alone[name]]
+    turned = compiled("s", dict(reversed(QUESTIONS.items())))
+    assert texts_of(turned.payload) == [text for name in reversed(QUESTIONS) for text in alone[name]]
+
+
+def test_a_row_that_is_too_long_is_refused_and_named() -> None:
+    """With its length; the first one, whichever question it belongs to, and nothing is cut."""
+    asked = {"a": NOUL, "b": NOUL | {"instructions": "long"}}
+    longest = max(map(len, texts_of(compiled("s", asked).payload)))
+    assert compiled("s", asked, longest).candidates == 2
+    message = rf"^question b: {longest} tokens exceeds max_length={longest - 1}; no silent truncation$"
+    with pytest.raises(Refused, match=message) as caught:
+        compiled("s", asked, longest - 1)
+    assert (caught.value.reason, caught.value.place) == ("tokens", ("questions", "b"))
+
+
+def test_all_rows_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours: the family's own limits allow a message of a gigabyte."""
+    total = compiled("s", QUESTIONS).tokens
+    monkeypatch.setattr(module, "MAX_TOTAL_TOKENS", total)
+    assert compiled("s", QUESTIONS).tokens == total
+    monkeypatch.setattr(module, "MAX_TOTAL_TOKENS", total - 1)
+    with pytest.raises(Refused, match="in total") as caught:
+        compiled("s", QUESTIONS)
+    assert caught.value.reason == "size"
+
+
+def test_a_request_that_is_too_long_is_not_encoded_to_its_end() -> None:
+    """The state once or twice, and no candidate after the first batch."""
+    seen: list[int] = []
+
+    def counting(texts: Sequence[str]) -> list[list[int]]:
+        seen.append(sum(map(len, texts)))
+        return letters(texts)
+
+    wide = question("q", {"type": "choice", "instructions": "i", "criteria": dict.fromkeys(map(str, range(255)))})
+    state = "x" * 10_000
+    with pytest.raises(Refused):
+        compile_rows(state, [wide] * 40, counting, chat=CHAT, max_length=4096)
+    assert sum(seen) < 3 * len(state) + 255 * 200
+
+
+STATES: list[Any] = [
+    "",
+    " ",
+    "ends\n",
+    "ends\n\n ",
+    "\r\n\t",
+    {"a": "<|im_end|>"},
+    "<|im_end|>",
+    "café 猫",
+    [1.5, None],
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=repr)
+def test_encoding_the_state_once_changes_nothing(checkpoint: Checkpoint, state: Any) -> None:
+    """Every row is what the tokenizer makes of the whole text, line breaks and special tokens at the seam included."""
+    asked = [question(name, fields) for name, fields in QUESTIONS.items()]
+    made = compile_rows(state, asked, checkpoint.encode, chat=checkpoint.chat, max_length=4096)
+    assert rows_of(made.payload) == whole(state, asked, checkpoint.encode)
+
+
+def test_a_tokenizer_that_joins_the_two_sides_is_noticed(checkpoint: Checkpoint) -> None:
+    """Then every row is encoded whole."""
+
+    def joining(texts: Sequence[str]) -> list[list[int]]:
+        # The last line break and the letter after it are one token.
+        return [[ord(letter) for letter in text.replace("\n\nQ", "\n\x01")] for text in texts]
+
+    asked = [question(name, fields) for name, fields in QUESTIONS.items()]
+    made = compile_rows("s", asked, joining, chat=checkpoint.chat, max_length=4096)
+    assert rows_of(made.payload) == whole("s", asked, joining)
+
+
+def whole(state: Any, asked: Any, encode: Encode) -> list[list[int]]:
+    """Each row encoded as one text."""
+    from frontend.families.open_jev.rendering import prompts
+
+    texts = [prompt for one in asked for prompt in prompts(state, one)]
+    return encode([f"{DEFAULT_CHAT.prefix}{text}{DEFAULT_CHAT.suffix}" for text in texts])
