@@ -39,6 +39,26 @@ max_cost = 400
 """
 
 
+def test_native_listeners_are_read_and_may_not_meet(tmp_path: Path) -> None:
+    """Addresses of both kinds, any number of free ports; one port for two of them is refused where it is repeated."""
+    two = NATIVE + 'listen = "{}"\n' + NATIVE.replace(".m", ".n") + 'listen = "{}"\n'
+    found = config.load(write(tmp_path, two.format("[::1]:8001", "localhost:8002")))
+    assert [str(endpoint) for endpoint in found.endpoints] == ["127.0.0.1:8080", "[::1]:8001", "127.0.0.1:8002"]
+    assert all(endpoint.loopback for endpoint in found.endpoints)
+    config.load(write(tmp_path, two.format("127.0.0.1:0", "127.0.0.1:0")))
+    with pytest.raises(
+        ConfigurationError, match=r"line 8, key models\.n\.native\.listen: port 8001 is the native port"
+    ):
+        config.load(write(tmp_path, two.format("127.0.0.1:8001", "[::1]:8001")))
+
+
+def test_a_native_listener_for_other_machines_needs_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the main port: refused before anything is bound."""
+    file = write(tmp_path, NATIVE + 'listen = "0.0.0.0:0"\n')
+    assert supervisor.main(["serve", "--config", str(file)]) == ServeExit.CONFIGURATION
+    assert "refusing to listen on 0.0.0.0" in capsys.readouterr().err
+
+
 def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     """Every key arrives where it is used; what is not given has its documented default."""
     found = config.load(write(tmp_path, GOOD))
@@ -50,6 +70,8 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
 
+
+NATIVE = '[models.m]\nfamily = "decider"\n[models.m.native]\n'
 
 MISTAKES = [
     ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: models, server"),
@@ -81,6 +103,24 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\n[models.m.options]\nwhat = 1\n', 4, "models.m.options.what", "no option 'what'"),
     ('[models."a b"]\nfamily = "parrot"\n', 2, "models.a b.family", "no model family"),
     ('[models.m]\nfamily = "sparrow"\noptions = 1\n', 3, "models.m.options", "1 is not a table"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.native]\nlisten = "127.0.0.1:1"\n', 3, "models.m.native", "no native"),
+    ('[models.m]\nfamily = "decider"\nnative = 1\n', 3, "models.m.native", "1 is not a table"),
+    (NATIVE, 3, "models.m.native", "listen is missing"),
+    (NATIVE + "listen = 8001\n", 4, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
+    (NATIVE + "port = 8001\n", 4, "models.m.native.port", "unknown key; known here: listen"),
+    *((f'{NATIVE}listen = "{text}"\n', 4, "models.m.native.listen", said) for text, said in {
+        "8001": "not ADDRESS:PORT",
+        "127.0.0.1": "not ADDRESS:PORT",
+        ":8001": "not ADDRESS:PORT",
+        "::1:8001": "not ADDRESS:PORT",
+        "[127.0.0.1]8001": "not ADDRESS:PORT",
+        "127.0.0.1:x": "not ADDRESS:PORT",
+        "127.0.0.1:": "not ADDRESS:PORT",
+        "127.0.0.1:-1": "not ADDRESS:PORT",
+        "127.0.0.1:65536": "a port is 0..65535",
+        "127.0.0.1:8080": "port 8080 is the main port already",
+        "example.com:8001": "not an IP address",
+    }.items()),
 ]  # fmt: skip
 
 
