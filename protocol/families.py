@@ -80,6 +80,16 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
             marks=("cua_s1_export.json",),
         ),
+        Family(
+            name="open-jev",
+            processor="frontend.families.open_jev.processor:OpenJevProcessor",
+            executor="executor_host.executors.open_jev:OpenJevExecutor",
+            payload="protocol.payloads:RowsRequest",
+            default_max_requests=None,
+            native="frontend.families.open_jev.profile:OpenJevNative",
+            inspect="executor_host.executors.open_jev_checkpoint:inspect",
+            marks=("open_jev_export.json", "head.pt"),
+        ),
     )
 }
 
