@@ -1,4 +1,4 @@
-"""The decider family's own server: body, order of checks, answers, errors and health (contract, 3 and 4.5).
+"""The decider family's own server: body, order of checks, answers, errors and health.
 
     bytes ──grammar──▶ Asked ──rows──▶ RowsRequest ──host──▶ raw logits ──native──▶ rounded answers
 
