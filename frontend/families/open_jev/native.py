@@ -65,7 +65,7 @@ def answers(questions: Sequence[Rendered], scores: Sequence[float], temperature:
     done: dict[str, dict[str, Any]] = {}
     start = 0
     for question in questions:
-        count = len(question.candidates)
+        count = question.count
         values = scores[start : start + count]
         done[question.id] = answer(question, [0.0, *values] if question.kind == "noul" else values, temperature)
         start += count

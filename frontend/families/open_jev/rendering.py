@@ -13,7 +13,7 @@ The messages are those of the family's own worker; the System One profile shows 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -55,18 +55,36 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """One question as texts. Its id goes into messages and answers, never into a prompt."""
+    """One question as texts. Its id goes into messages and answers, never into a prompt.
+
+    Prompts are made one at a time: the instructions are in each, and a body of 8 MiB has room for 255 options
+    beside instructions of 8 MiB.
+    """
 
     id: str
     kind: Kind
-    candidates: tuple[str, ...]
-    """What follows the state in each candidate's prompt, in request order; one for a noul."""
+    text: str
+    """The instructions; of a noul with what its answers mean."""
+
+    options: tuple[str, ...]
+    """Of a choice or a score, in request order; empty for a noul."""
 
     names: tuple[str, ...]
     """What an answer calls each probability: option names, "false" and "true", or level indexes."""
 
     legend: tuple[Any, ...] = ()
     """The levels of a score as they were sent; empty for the others."""
+
+    @property
+    def count(self) -> int:
+        """How many candidates there are, each with a prompt of its own."""
+        return len(self.options) or 1
+
+    def candidate(self, index: int) -> str:
+        """What follows the state in the prompt of one candidate."""
+        if self.kind == "noul":
+            return NOUL.format(text=self.text)
+        return PROPOSED.format(text=self.text, option=self.options[index])
 
 
 def text(value: object) -> str:
@@ -86,7 +104,7 @@ def context(state: object) -> str:
 def prompts(state: object, question: Rendered) -> list[str]:
     """The whole prompts of a question, without the chat around them."""
     start = context(state)
-    return [start + candidate for candidate in question.candidates]
+    return [start + question.candidate(index) for index in range(question.count)]
 
 
 def question(name: str, fields: Mapping[str, Any]) -> Rendered:
@@ -120,11 +138,11 @@ def _choice(name: str, asked: str, criteria: object) -> Rendered:
     least, most = OPTIONS
     if not least <= len(criteria) <= most:
         raise Refused(f"Choice requires between {least} and {most} candidates", place)
-    options = [
+    options = tuple(
         option if description is None else f"{option}: {_described(description, (*place, option))}"
         for option, description in criteria.items()
-    ]
-    return Rendered(name, "choice", _proposed(asked, options), tuple(criteria))
+    )
+    return Rendered(name, "choice", asked, options, tuple(criteria))
 
 
 def _score(name: str, asked: str, criteria: object) -> Rendered:
@@ -134,9 +152,9 @@ def _score(name: str, asked: str, criteria: object) -> Rendered:
     least, most = LEVELS
     if not least <= len(criteria) <= most:
         raise Refused(f"Score requires {least} to {most} descriptive levels", place)
-    levels = [_described(level, (*place, index)) for index, level in enumerate(criteria)]
+    levels = tuple([_described(level, (*place, index)) for index, level in enumerate(criteria)])
     names = tuple([str(index) for index in range(len(levels))])
-    return Rendered(name, "score", _proposed(asked, levels), names, tuple(criteria))
+    return Rendered(name, "score", asked, levels, names, tuple(criteria))
 
 
 def _noul(name: str, asked: str, criteria: object) -> Rendered:
@@ -146,8 +164,4 @@ def _noul(name: str, asked: str, criteria: object) -> Rendered:
             raise Refused("Noul criteria must contain true and false descriptions", place)
         yes, no = (_described(criteria[side], (*place, side)) for side in ("true", "false"))
         asked = SIDES.format(text=asked, yes=yes, no=no)
-    return Rendered(name, "noul", (NOUL.format(text=asked),), ("false", "true"))
-
-
-def _proposed(asked: str, options: Sequence[str]) -> tuple[str, ...]:
-    return tuple([PROPOSED.format(text=asked, option=option) for option in options])
+    return Rendered(name, "noul", asked, (), ("false", "true"))

@@ -13,7 +13,7 @@ also encoded whole and compared, and what is around the bar is the same in all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -38,9 +38,9 @@ MAX_TOTAL_TOKENS: Final = 16_777_216
 """Tokens of all rows of one request: ours, because the family has no bound but those above, whose product is a
 message of a gigabyte. These are 64 MiB, and minutes of the fastest card."""
 
-BATCH: Final = 256
-"""Candidates encoded at a time: between two batches the lengths are looked at, so that a request that is too
-long is not encoded to its end."""
+BATCH: Final = 32
+"""Candidates of a question encoded at a time, after its first one alone. The lengths are looked at in between: what
+is too long is refused before its instructions were made and encoded once for each option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def check_questions(count: int) -> None:
 
 def check_candidates(questions: Sequence[Rendered]) -> None:
     """Raises `Refused` for more candidates than a request may have."""
-    if sum([len(question.candidates) for question in questions]) > MAX_ROWS:
+    if sum([question.count for question in questions]) > MAX_ROWS:
         raise Refused("request exceeds the candidate limit", ("questions",))
 
 
@@ -90,14 +90,13 @@ def compile_rows(
     """
     check_questions(len(questions))
     check_candidates(questions)
-    start = chat.prefix + context(state)
-    rows = _Rows(start, chat.suffix, encode, questions[0].candidates[0])
+    rows = _Rows(chat.prefix + context(state), chat.suffix, encode, questions[0].candidate(0))
     ends: list[list[int]] = []
     owners: list[int] = []
     total = 0
     for owner, question in enumerate(questions):
-        for first in range(0, len(question.candidates), BATCH):
-            for end in rows.ends(question.candidates[first : first + BATCH]):
+        for batch in _batches(question.count):
+            for end in rows.ends([question.candidate(index) for index in batch]):
                 length = len(rows.start) + len(end)
                 if length > max_length:
                     message = (
@@ -112,6 +111,13 @@ def compile_rows(
                 ends.append(end)
                 owners.append(owner)
     return Compiled(_payload(rows.start, ends, owners), total)
+
+
+def _batches(count: int) -> Iterator[range]:
+    """The first candidate, then `BATCH` at a time."""
+    yield range(1)
+    for start in range(1, count, BATCH):
+        yield range(start, min(start + BATCH, count))
 
 
 class _Rows:

@@ -31,10 +31,11 @@ def test_published_prompts(vector: dict[str, Any]) -> None:
 def test_descriptions_that_are_empty_are_descriptions() -> None:
     """Only null is none. A score's level numbers are not shown, and ids reach no prompt."""
     found = question("id-x", {"type": "choice", "instructions": "", "criteria": {"a": "", "b": None, "c": {}, "": []}})
-    options = [text.partition("Proposed answer: ")[2].partition("\nIs this")[0] for text in found.candidates]
+    texts = prompts("s", found)
+    options = [text.partition("Proposed answer: ")[2].partition("\nIs this")[0] for text in texts]
     assert options == ["a: ", "b", "c: {}", ": []"]
-    assert not any("id-x" in text for text in found.candidates)
-    levels = question("q", {"type": "score", "instructions": "i", "criteria": ["low", "0: high"]}).candidates
+    assert not any("id-x" in text for text in texts)
+    levels = prompts("s", question("q", {"type": "score", "instructions": "i", "criteria": ["low", "0: high"]}))
     assert ["Proposed answer: low\n" in levels[0], "Proposed answer: 0: high\n" in levels[1]] == [True, True]
 
 

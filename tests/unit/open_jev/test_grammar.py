@@ -113,11 +113,11 @@ def test_what_is_accepted(checkpoint: Checkpoint) -> None:
     asked = parse(
         body(questions={"c": wide, "s": SCORE | {"criteria": ["l"] * 10}, "n": NOUL | {"criteria": None}}), ()
     )
-    assert [len(question.candidates) for question in asked.questions] == [255, 10, 1]
+    assert [question.count for question in asked.questions] == [255, 10, 1]
     assert [question.id for question in asked.questions] == ["c", "s", "n"]
     many = {str(index): CHOICE | {"criteria": dict.fromkeys(map(str, range(255)))} for index in range(257)}
     asked = parse(body(questions=many | {"last": NOUL}), ())
-    assert sum(len(question.candidates) for question in asked.questions) == 65_536
+    assert sum(question.count for question in asked.questions) == 65_536
 
 
 def test_a_refusal_says_where(checkpoint: Checkpoint) -> None:

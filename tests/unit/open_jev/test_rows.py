@@ -70,19 +70,22 @@ def test_all_rows_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     assert caught.value.reason == "size"
 
 
-def test_a_request_that_is_too_long_is_not_encoded_to_its_end() -> None:
-    """The state once or twice, and no candidate after the first batch."""
+@pytest.mark.parametrize("where", ["state", "instructions"])
+def test_a_request_that_is_too_long_is_not_encoded_to_its_end(where: str) -> None:
+    """A long text is encoded a few times and not once for each option; its prompts are not even made."""
     seen: list[int] = []
 
     def counting(texts: Sequence[str]) -> list[list[int]]:
         seen.append(sum(map(len, texts)))
         return letters(texts)
 
-    wide = question("q", {"type": "choice", "instructions": "i", "criteria": dict.fromkeys(map(str, range(255)))})
-    state = "x" * 10_000
-    with pytest.raises(Refused):
-        compile_rows(state, [wide] * 40, counting, chat=CHAT, max_length=4096)
-    assert sum(seen) < 3 * len(state) + 255 * 200
+    long = "x" * 10_000
+    asked = long if where == "instructions" else "i"
+    wide = question("q", {"type": "choice", "instructions": asked, "criteria": dict.fromkeys(map(str, range(255)))})
+    short = question("n", {"type": "noul", "instructions": "i"})
+    with pytest.raises(Refused, match="^question q" if where == "instructions" else "^question n"):
+        compile_rows(long if where == "state" else "s", [short, wide], counting, chat=CHAT, max_length=4096)
+    assert sum(seen) < 3 * len(long) + 1000
 
 
 STATES: list[Any] = [
