@@ -5,8 +5,6 @@ given with the facts: what is asked of the device is one unpadded pass per quest
 is merged when the weights are loaded (cua_s1_adapter.py), or has been before (cua_s1_checkpoint.py).
 
 One unit is one question. An error of an execution does not retire the host; one of the device does.
-
-Sources: contract of the family, sections 1 (backbone, readout), 4 (admission, warm-up, failure), 6 (no packing).
 """
 
 from __future__ import annotations
@@ -137,6 +135,8 @@ class CuaS1Executor(Executor):
         from tokenizers import Tokenizer
 
         encoder = Tokenizer.from_file(f"{self.path}/{released.TOKENIZER}")
+        encoder.no_truncation()
+        encoder.no_padding()
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
         try:
             for _ in range(2 if self._settings.graphs else 1):  # the second one replays what the first one recorded

@@ -8,8 +8,6 @@ so a base model with its adapter and the merged export of the two are the same m
 
 Done here and not with PEFT, which only warns about tensors it cannot place: with the adapter of the other
 modality it attaches next to nothing and goes on. Here every tensor must have its place and every place its tensor.
-
-Sources: contract of the family, sections 1 and 8.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A base model without an adapter is refused: it loads without a complaint and ans
 are one file or shards with an index; an index may name only files beside it.
 
 Files must not change while the host lives; they are hashed once, before anything loads them.
-
-Sources: contract of the family, section 1.
 """
 
 from __future__ import annotations
@@ -238,6 +236,8 @@ def _check_tokenizer(file: Path, vocabulary: int) -> None:
         encoder = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises Exception itself
         raise ConfigurationError(f"{file.name} is not a tokenizer: {error}") from error
+    encoder.no_truncation()
+    encoder.no_padding()
     for letter, token in zip(LETTERS, LETTER_IDS, strict=True):
         found = encoder.encode(letter, add_special_tokens=False).ids
         if found != [token]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install framehost[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
-from executor_host import checkpoints  # noqa: E402
+from executor_host import checkpoints, inspection  # noqa: E402
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, FatalExecutionError  # noqa: E402
 from executor_host.executors import cua_s1, cua_s1_adapter, cua_s1_checkpoint  # noqa: E402
 from executor_host.executors.cua_s1 import CuaS1Executor  # noqa: E402
@@ -226,7 +226,7 @@ def test_equal_identities_mean_equal_answers(base: Path, copy: Path) -> None:
     assert identity(copy) != first
 
 
-def test_the_pins_are_those_of_the_contract() -> None:
+def test_the_pins_are_the_published_ones() -> None:
     """To the digit, and the released adapter has exactly the tensors that are looked for."""
     assert cua_s1_checkpoint.REVISION == native.ADAPTER_REVISION == "16818868b0cc7813808aae4e87b417657046ab79"
     assert {name: (size, digest[:8]) for name, (size, digest) in cua_s1_checkpoint.RELEASED.items()} == {
@@ -282,6 +282,9 @@ def test_people_are_told_what_a_folder_is(base: Path, merged: Path) -> None:
     assert "base model with the adapter in" in lines[0]
     assert any(line.endswith("  text/adapter_model.safetensors") for line in lines)
     assert "merged export" in cua_s1_checkpoint.inspect(str(merged), lambda fraction, note: None)[0]
+    found = inspection.examine(str(merged), None, lambda fraction, note: None)
+    assert (found.family, found.problem) == ("cua-s1", "")
+    assert "config.json is missing" in inspection.examine(str(merged.parent), "cua-s1", lambda f, note: None).problem
 
 
 # What is no checkpoint
@@ -645,7 +648,7 @@ REAL = os.environ.get("FRAMEHOST_CUA_S1")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not REAL, reason="FRAMEHOST_CUA_S1 does not name a folder of the released model")
 def test_the_released_model() -> None:
-    """Published prompts, lengths and choices (contract, section 5)."""
+    """Published prompts, lengths and choices."""
     from tests.unit.cua_s1.helpers import FIXTURE, FIXTURE_STATE
 
     assert REAL is not None

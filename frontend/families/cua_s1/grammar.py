@@ -1,8 +1,8 @@
-"""The request body of the family's own dialect (contract, section 3): bytes to state and questions, or one refusal.
+"""The request body of the family's own dialect: bytes to state and questions, or one refusal.
 
     bytes --read--> JSON value --parse--> Request
 
-Every refusal is a `Refused` with the contract's status and wording, for the first thing wrong in the contract's
+Every refusal is a `Refused` with the original server's status and wording, for the first thing wrong in its own
 order: model, state, questions, then each question in turn. Unknown fields are ignored.
 """
 

@@ -1,4 +1,4 @@
-"""What the family's own servers answer: their arithmetic and their 200 body (contract, 1 and 3).
+"""What the family's own servers answer: their arithmetic and their 200 body.
 
     probabilities   softmax of the letter logits in float64, each rounded to float32 and reported widened
     choice          the first most probable option

@@ -1,4 +1,4 @@
-"""The cua-s1 family's own server: body, order of checks, answers, errors and health (contract, section 3).
+"""The cua-s1 family's own server: body, order of checks, answers, errors and health.
 
     bytes ─grammar─▶ choices ─prompt─▶ a prompt each ─host─▶ hidden state ─projection─▶ logits ─native─▶ body
 

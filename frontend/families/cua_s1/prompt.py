@@ -4,7 +4,7 @@
     user     [Goal: <instructions>]  App  Task family  Accessibility tree: <state>  Options: A. ... B. ...
     opening  of an answer that begins with an open thought
 
-Every byte is the contract's (section 2): the model was tuned on these strings, and another suffix alone changes
+Every byte is the original's: the model was tuned on these strings, and another suffix alone changes
 every probability. The names of questions never reach the model, and those of options only where an option has no
 description. Text that spells a special token is read as that token, as in the original.
 """

@@ -27,7 +27,7 @@ FIXTURE = Choice(
         ("abstain", "Stop without acting if no supplied action is safe."),
     ),
 )
-"""The published prompt fixture (contract, section 5.1)."""
+"""The published prompt fixture."""
 
 
 def rows(size: int = SIZE) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""The family's own request body: what is refused, with which words, and in which order (contract, section 3)."""
+"""The family's own request body: what is refused, with which words, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The original's arithmetic and body, and how far the System One profile's are from them (contract, 1, 3 and 5)."""
+"""The original's arithmetic and body, and how far the System One profile's are from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a hidden state to logits, and which letter rows are taken for that (contract, sections 1 and 5.5)."""
+"""From a hidden state to logits, and which letter rows are taken for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model reads, byte by byte (contract, sections 2 and 5)."""
+"""What the model reads, byte by byte."""
 
 from __future__ import annotations
 
