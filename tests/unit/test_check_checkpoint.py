@@ -12,6 +12,8 @@ import pytest
 import supervisor
 from executor_host import inspection
 from executor_host.errors import ConfigurationError
+from frontend.families.native import NativeProfile
+from protocol import families
 from protocol.exits import ServeExit
 
 
@@ -140,7 +142,6 @@ def test_an_unknown_family_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_family_that_cannot_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Third parties need not bring a check."""
-    from protocol import families
     from tests.unit.fake_family import FAKE
 
     monkeypatch.setitem(families.BUILT_IN, "fake", FAKE)
@@ -173,3 +174,50 @@ def test_no_device_library_is_imported(whole: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+
+
+CHECKED = [family.name for family in families.BUILT_IN.values() if family.inspect]
+NATIVE = [family.name for family in families.BUILT_IN.values() if family.native]
+
+
+@pytest.mark.parametrize("reference", ["inspect", "native"])
+def test_the_registered_halves_import_no_device_library(reference: str) -> None:
+    """The front imports the profiles, and the check is for machines that may not even have one."""
+    import subprocess
+    import sys
+
+    wanted = [value for family in families.BUILT_IN.values() if (value := getattr(family, reference))]
+    assert len(wanted) >= 2
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'aiohttp'): sys.modules[name] = None\n"
+        "from protocol.families import resolve\n"
+        f"for wanted in {wanted!r}: resolve(wanted)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_family_says_in_one_line_that_an_empty_folder_is_no_checkpoint(name: str, tmp_path: Path) -> None:
+    """A sentence for people, with no crash behind it."""
+    pytest.importorskip("tokenizers", reason="needs framehost[torch]")
+    found = inspection.examine(str(tmp_path), name, lambda fraction, note: None)
+    assert found.problem
+    assert "\n" not in found.problem
+    assert found.lines == ()
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_every_native_profile_is_one(name: str) -> None:
+    """Registered under a family with options and a body limit of its own."""
+    profile = families.resolve(families.find(name).native)
+    assert issubclass(profile, NativeProfile)
+    assert 0 < profile.MAX_BODY_BYTES <= 8 * 1024 * 1024
+    assert profile.ERROR_FIELD in ("detail", "error")
+
+
+def test_no_two_families_have_a_mark_in_common() -> None:
+    """Else their folders could not be told apart."""
+    marks = [mark for family in families.BUILT_IN.values() for mark in family.marks]
+    assert len(marks) == len(set(marks))
