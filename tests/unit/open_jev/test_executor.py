@@ -213,6 +213,28 @@ def test_merging_is_what_peft_does(folders: Path) -> None:
         assert torch.equal(tensor, expected[name]), name
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # as above
+def test_adapters_are_read_as_peft_saves_them(folders: Path, copy: Path) -> None:
+    """Made as training makes them; every field that peft writes today is accepted."""
+    peft = pytest.importorskip("peft", reason="peft is not installed: pip install --no-deps peft accelerate")
+    model = transformers.Qwen3_5TextModel.from_pretrained(folders / "base", dtype=torch.bfloat16)
+    targets = list(open_jev_checkpoint.TARGETS)
+    settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules=targets, lora_dropout=0.0, bias="none")
+    trained = peft.get_peft_model(model, settings)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in trained.named_parameters():
+            if "lora_B" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    trained.save_pretrained(copy / "lora" / "adapter")
+    expected = trained.merge_and_unload(safe_merge=True).state_dict()
+    facts = lora(copy)
+    assert facts["merged_modules"] == 10
+    open_jev_merge.export(str(copy / "lora"), str(copy / "base"), str(copy / "out"), max_length=4096, unreleased=True)
+    mine = transformers.Qwen3_5TextModel.from_pretrained(copy / "out", dtype=torch.bfloat16).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in mine.items())
+
+
 def test_the_export_is_finished_last(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails before leaves a folder that no loader takes, and a folder that exists is left alone."""
     source, base = str(folders / "lora"), str(folders / "base")
