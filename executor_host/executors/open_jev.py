@@ -2,12 +2,10 @@
 
 The front renders and tokenizes. The model reads every row (backbones/qwen3_5.py), and the final-norm hidden state
 of its last token is put through a scalar head on the CPU: products and their sum in float64, rounded to float32,
-then the bias is added in float32 (contract, section 1). Temperatures and everything after them are the front's.
+then the bias is added in float32. Temperatures and everything after them are the front's.
 
 One unit is one complete request: every candidate's forward, and the head. An error of an execution does not retire
 the host, unless it is one of the device.
-
-Sources: contract of the Open-Jev family, sections 1 (readout), 4 (admission, failure), 6 (packing).
 """
 
 from __future__ import annotations
@@ -264,7 +262,7 @@ def _checked(payload: object, vocabulary: int, max_length: int) -> RowsRequest:
 
 
 def _example(checkpoint: folders.Checkpoint) -> RowsRequest:
-    """The warm-up's rows (contract, section 4)."""
+    """The warm-up's rows."""
     from tokenizers import Tokenizer
 
     prefix, suffix = checkpoint.chat or open_jev_merge.CHAT

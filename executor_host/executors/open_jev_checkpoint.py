@@ -10,8 +10,6 @@ Two layouts are served, told apart by the file that only they have:
 
 The released checkpoints are known by base model, revisions and sizes; others are refused unless the operator asks
 for them. Files must not change while the host lives; they are hashed once, before anything loads them.
-
-Sources: contract of the Open-Jev family, section 1 (backbone, files, manifest), section 2 (limits).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ KEPT: Final = 4
 """Checkpoints kept per process. A tokenizer of 250,000 tokens takes about 100 MB."""
 
 ALIASES: Final[Mapping[str, str]] = {"Qwen/Qwen3.8-27B": "open-jev-27b-v1.1", "Qwen/Qwen3.5-9B": "open-jev-9b"}
-"""What clients of the family's own worker may call the checkpoint of each base model (contract, section 1)."""
+"""What clients of the family's own worker may call the checkpoint of each base model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
     noul            softmax([0, score] / T), the probability of yes
 
 T is the checkpoint's, the same for every type. A question is normalised as a whole, however its candidates were
-read: the scores of a part would be other decisions (contract, section 7).
+read: the scores of a part would be other decisions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The request body of the family's own dialect, which differs from System One in details (contract, section 3).
+"""The request body of the family's own dialect, which differs from System One in details.
 
     bytes ──read──▶ JSON value ──parse──▶ Asked(state, rendered questions)
 

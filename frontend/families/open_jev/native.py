@@ -1,4 +1,4 @@
-"""From candidate scores to answers and bodies as the family's own workers give them (contract, sections 1 and 3).
+"""From candidate scores to answers and bodies as the family's own workers give them.
 
     p_i          exp((v_i - max v) / T) / sum, over the complete question, in float64; a noul's v is [0, score]
     choice       the first most probable option; confidence (p_max - 1/n) / (1 - 1/n), 1 for a single one

@@ -1,4 +1,4 @@
-"""The open-jev family's own server: body, answers, errors and health (contract, section 3).
+"""The open-jev family's own server: body, answers, errors and health.
 
     bytes ──grammar──▶ Asked ──rows──▶ RowsRequest ──host──▶ raw scores ──native──▶ answers, not rounded
 

@@ -5,7 +5,7 @@
 
 A choice has a candidate per option, a score one per level, a noul exactly one. Neither question ids nor other
 candidates are in a prompt. Everything that is not a string is JSON with the keys of every object *sorted*, which
-is this family's own: no other family's renderer will do (contract, section 2).
+is this family's own: no other family's renderer will do.
 
 The messages are those of the family's own worker; the System One profile shows them, too.
 """
@@ -108,7 +108,7 @@ def prompts(state: object, question: Rendered) -> list[str]:
 
 
 def question(name: str, fields: Mapping[str, Any]) -> Rendered:
-    """The prompts of one question (contract, sections 2 and 3). Raises `Refused`, whose place begins with `name`.
+    """The prompts of one question. Raises `Refused`, whose place begins with `name`.
 
     Instructions that are missing or null are refused, and so are noul criteria that do not describe both answers.
     Unknown fields mean nothing.

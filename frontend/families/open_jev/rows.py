@@ -1,4 +1,4 @@
-"""From rendered questions to token rows: the chat around each prompt, limits, cost (contract, section 2).
+"""From rendered questions to token rows: the chat around each prompt, limits, cost.
 
 One row is one candidate's whole prompt, read at its last token. What usage reports is what is read: the tokens
 of all rows, each with its own copy of the state.

@@ -14,7 +14,7 @@ from frontend.questions import Choice, Noul, Question, Score
 from protocol.payloads import RowsRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
-"""The vectors of the family contract, section 5."""
+"""The published vectors of the family."""
 
 TEMPERATURE: float = GOLDEN["temperature"]
 

@@ -148,7 +148,7 @@ def test_both_layouts_load(folders: Path) -> None:
             executor.execute(random_request(1, 3), FakeCall())
 
 
-def test_the_pins_are_those_of_the_contract() -> None:
+def test_the_pins_are_the_published_ones() -> None:
     """To the digit, with the sizes."""
     assert {name: release.alias for name, release in open_jev_checkpoint.RELEASES.items()} == {
         "Qwen/Qwen3.8-27B": "open-jev-27b-v1.1",
@@ -574,6 +574,17 @@ def test_packed_is_one_by_one(loaded: Callable[..., OpenJevExecutor]) -> None:
     assert np.abs(packed["logits"] - alone["logits"]).max() < TOLERANCE
     assert np.abs(packed["logits"] - single).max() < TOLERANCE
     assert loaded().execute(request, FakeCall())["execution"] == "packed"
+
+
+def test_sixteen_are_read_at_once(loaded: Callable[..., OpenJevExecutor]) -> None:
+    """Where their lengths are much the same, as those of one question's candidates are."""
+    random = np.random.default_rng(8)
+    rows = [random.integers(0, 380, int(length)).astype(np.int32) for length in random.integers(40, 44, 40)]
+    request, call = rows_request(rows, [0] * 40), FakeCall()
+    packed = loaded(execution="packed").execute(request, call)["logits"]
+    assert 10**9 - call.looks == 3
+    alone = loaded(execution="rows").execute(request, FakeCall())["logits"]
+    assert np.abs(packed - alone).max() < TOLERANCE
 
 
 def test_the_small_model_is_not_packed(copy: Path) -> None:

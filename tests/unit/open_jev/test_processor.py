@@ -15,6 +15,7 @@ from frontend.families.open_jev.processor import OpenJevProcessor
 from frontend.http.systemone import parse_request, render
 from protocol import families
 from protocol.payloads import RowsRequest
+from tests.helpers import tiny_open_jev
 from tests.unit.open_jev.helpers import QUESTIONS, TEMPERATURE
 from tests.unit.test_layering import imported
 
@@ -173,8 +174,6 @@ def test_naming_the_family_loads_nothing() -> None:
 
 def test_a_folder_is_read_once_until_it_changes(tmp_path: Path) -> None:
     """A restarted host costs no tokenizer loading; a file that was replaced is read again."""
-    from tests.helpers import tiny_open_jev
-
     path = str(tiny_open_jev.write_texts(tmp_path / "a"))
     assert load(path) is load(path)
     tiny_open_jev.write_texts(tmp_path / "a", temperature=2)
@@ -205,8 +204,6 @@ def test_a_folder_is_read_once_until_it_changes(tmp_path: Path) -> None:
 )
 def test_other_manifests_are_refused(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
     """By the file and the key."""
-    from tests.helpers import tiny_open_jev
-
     path = tiny_open_jev.write_texts(tmp_path / "a", **fields)
     with pytest.raises(AssetError, match=rf"open_jev_export\.json: {named} is"):
         load(str(path))
@@ -214,8 +211,6 @@ def test_other_manifests_are_refused(tmp_path: Path, fields: dict[str, Any], nam
 
 def test_an_export_that_was_not_finished_is_refused(tmp_path: Path) -> None:
     """No manifest, no service; and what is none is said to be none."""
-    from tests.helpers import tiny_open_jev
-
     path = tiny_open_jev.write_texts(tmp_path / "a")
     for content in (b"{", b"[]", b"[" * 100_000):
         (path / "open_jev_export.json").write_bytes(content)
@@ -225,8 +220,14 @@ def test_an_export_that_was_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssetError, match=r"open_jev_export\.json is missing"):
         load(str(path))
     tiny_open_jev.write_texts(path)
+    with pytest.raises(AssetError, match="max_length"):
+        load(str(path), None, 0)
+
+
+def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install framehost[torch]")
+    path = tiny_open_jev.write_texts(tmp_path / "a")
     (path / "tokenizer.json").write_text("{}")
     with pytest.raises(AssetError, match=r"tokenizer\.json is not a tokenizer"):
         load(str(path))
-    with pytest.raises(AssetError, match="max_length"):
-        load(str(path), None, 0)
