@@ -13,8 +13,9 @@ also encoded whole and compared, and what is around the bar is the same in all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from frontend.families.open_jev.rendering import Refused, Rendered, context
@@ -38,9 +39,8 @@ MAX_TOTAL_TOKENS: Final = 16_777_216
 """Tokens of all rows of one request: ours, because the family has no bound but those above, whose product is a
 message of a gigabyte. These are 64 MiB, and minutes of the fastest card."""
 
-BATCH: Final = 32
-"""Candidates of a question encoded at a time, after its first one alone. The lengths are looked at in between: what
-is too long is refused before its instructions were made and encoded once for each option."""
+BATCH: Final = 256
+"""Candidates encoded at a time, after the first one of each question. The lengths are looked at in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,50 +90,71 @@ def compile_rows(
     """
     check_questions(len(questions))
     check_candidates(questions)
-    rows = _Rows(chat.prefix + context(state), chat.suffix, encode, questions[0].candidate(0))
-    ends: list[list[int]] = []
-    owners: list[int] = []
+    rows = _Rows(chat.prefix + context(state), chat.suffix, encode, questions[0].candidate(0), max_length)
+    # Of each question the first candidate: together no more text than the request has. What is too long by its
+    # instructions alone is found here, before they are made and encoded once for each option.
+    found = [[end] for end in (rows.first, *rows.ends([question.candidate(0) for question in questions[1:]]))]
     total = 0
-    for owner, question in enumerate(questions):
-        for batch in _batches(question.count):
-            for end in rows.ends([question.candidate(index) for index in batch]):
-                length = len(rows.start) + len(end)
-                if length > max_length:
-                    message = (
-                        f"question {printable(question.id)}: {length} tokens exceeds max_length={max_length};"
-                        " no silent truncation"
-                    )
-                    raise Refused(message, ("questions", question.id), reason="tokens")
-                total += length
-                if total > MAX_TOTAL_TOKENS:
-                    message = f"the candidates of the request have more than {MAX_TOTAL_TOKENS} tokens in total"
-                    raise Refused(message, ("questions",), reason="size")
-                ends.append(end)
-                owners.append(owner)
-    return Compiled(_payload(rows.start, ends, owners), total)
+    last = len(questions)
+    for owner, (end,) in enumerate(found):
+        total += rows.length(end)
+        if rows.length(end) > max_length:
+            last = owner
+            break
+    # The first question that is too long is the one that is named, whichever of its candidates it is.
+    others = ((owner, index) for owner in range(last) for index in range(1, questions[owner].count))
+    while batch := list(islice(others, BATCH)):
+        ends = rows.ends([questions[owner].candidate(index) for owner, index in batch])
+        for (owner, _), end in zip(batch, ends, strict=True):
+            if rows.length(end) > max_length:
+                raise _too_long(questions[owner], rows.length(end), max_length)
+            found[owner].append(end)
+            total += rows.length(end)
+        _check_total(total)
+    if last < len(questions):
+        raise _too_long(questions[last], rows.length(found[last][0]), max_length)
+    _check_total(total)
+    owners = [owner for owner, ends in enumerate(found) for _ in ends]
+    return Compiled(_payload(rows.start, [end for ends in found for end in ends], owners), total)
 
 
-def _batches(count: int) -> Iterator[range]:
-    """The first candidate, then `BATCH` at a time."""
-    yield range(1)
-    for start in range(1, count, BATCH):
-        yield range(start, min(start + BATCH, count))
+def _too_long(question: Rendered, length: int, max_length: int) -> Refused:
+    message = (
+        f"question {printable(question.id)}: {length} tokens exceeds max_length={max_length}; no silent truncation"
+    )
+    return Refused(message, ("questions", question.id), reason="tokens")
+
+
+def _check_total(tokens: int) -> None:
+    if tokens > MAX_TOTAL_TOKENS:
+        message = f"the candidates of the request have more than {MAX_TOTAL_TOKENS} tokens in total"
+        raise Refused(message, ("questions",), reason="size")
 
 
 class _Rows:
     """Encodes the rows of one request: `start`, which all of them begin with, and the rest of each."""
 
-    def __init__(self, start: str, suffix: str, encode: Encode, first: str) -> None:
-        end = first + suffix
-        whole, head, tail = encode([start + end, start, end])
-        split = whole == head + tail
+    def __init__(self, start: str, suffix: str, encode: Encode, first: str, max_length: int) -> None:
+        head, end = encode([start, first + suffix])
+        split = True
+        # A text that is too long by far is not encoded again: at the seam a few tokens could change and no more.
+        if len(head) + len(end) <= 2 * max_length:
+            (whole,) = encode([start + first + suffix])
+            split = whole == head + end
         self.start: list[int] = head if split else []
+        self.first: list[int] = end if split else whole
+        """What follows `start` in the first row."""
         self._text = "" if split else start
         self._suffix = suffix
         self._encode = encode
 
     def ends(self, candidates: Sequence[str]) -> list[list[int]]:
-        return self._encode([self._text + candidate + self._suffix for candidate in candidates])
+        """What follows `start` in the rows of these candidates."""
+        return self._encode([self._text + candidate + self._suffix for candidate in candidates]) if candidates else []
+
+    def length(self, end: Sequence[int]) -> int:
+        """Tokens of the row that ends so."""
+        return len(self.start) + len(end)
 
 
 def _payload(start: Sequence[int], ends: Sequence[list[int]], owners: Sequence[int]) -> RowsRequest:

@@ -59,6 +59,15 @@ def test_a_row_that_is_too_long_is_refused_and_named() -> None:
     assert (caught.value.reason, caught.value.place) == ("tokens", ("questions", "b"))
 
 
+def test_the_first_question_that_is_too_long_is_named() -> None:
+    """By its second option before a later one by its first, and the other way round."""
+    late = {"type": "choice", "instructions": "i", "criteria": {"a": None, "b": "long " * 40}}
+    early = {"type": "noul", "instructions": "longer " * 40}
+    for asked, named in (({"a": late, "b": early}, "a"), ({"a": early, "b": late}, "a"), ({"z": NOUL, "b": late}, "b")):
+        with pytest.raises(Refused, match=f"^question {named}: "):
+            compiled("s", asked, 200)
+
+
 def test_all_rows_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours: the family's own limits allow a message of a gigabyte."""
     total = compiled("s", QUESTIONS).tokens
