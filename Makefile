@@ -22,8 +22,12 @@ $(VENV)/base.stamp: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-$(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock
+# torch is its own first step and exactly this release; see requirements-torch.lock.
+$(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1
 	touch $@
 
 serve: $(VENV)/base.stamp
