@@ -110,6 +110,8 @@ class Deployment:
         self._last_output: Mapping[str, Any] = {}
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
+        self._greeting = False
+        """Whether a warm host has been dialled and has not answered yet."""
         self._orphan: Occupation | None = None
         self._back_at = math.inf
         """When the host is expected back, on the loop's clock."""
@@ -158,6 +160,7 @@ class Deployment:
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
         self._linked = up
+        self._greeting = True
         self._link = HostLink(
             self._loop,
             self._zmq,
@@ -182,6 +185,7 @@ class Deployment:
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
+        self._greeting = False
         if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
             self._orphan = self.scheduler.occupy()
@@ -210,6 +214,7 @@ class Deployment:
                 self.availability = after
                 self._back_at = self._loop.time() + down.retry_after_s
             self._host_is_idle()
+            self._greeting = False
             link, self._link, self._linked = self._link, None, None
             if link is not None:
                 link.end(reason=self._unavailable_text(), retry_after=self._retry_after())
@@ -312,8 +317,11 @@ class Deployment:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def refuse_unless_ready(self) -> None:
-        """Raise `Unavailable` unless a host could take a unit now, for dialects that do not wait for one."""
-        if self.availability is not Availability.READY:
+        """Raise `Unavailable` unless a warm host is there, for dialects that do not wait for one.
+
+        One that a new front has only to say hello to is there: nobody is to notice that the front is new.
+        """
+        if self.availability is not Availability.READY and not self._greeting:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _retry_after(self) -> int:

@@ -120,20 +120,21 @@ async def handled(
     server = request.app[SERVER]
     record = server.requests.begin(request_id(request))
     event = RequestEvent.FAIL
-    status = 500
+    status, loud = 500, True
     try:
         response = await work(server, request, record)
-        event, status = RequestEvent.ANSWER, response.status
+        event, status, loud = RequestEvent.ANSWER, response.status, False
         return response
     except asyncio.CancelledError:
         # 499 is what logs of the field call a client that left before its answer.
-        event, status = RequestEvent.CANCEL, 499
+        event, status, loud = RequestEvent.CANCEL, 499, False
         raise
     except RequestError as error:
-        status = error.status
+        # A budget in use is no error of the server, whatever number a dialect has for it.
+        loud = error.status >= 500
         if isinstance(error, TimedOut):
             event = RequestEvent.EXPIRE
-        elif record.allows(RequestEvent.REFUSE) and status < 500:
+        elif record.allows(RequestEvent.REFUSE) and not loud:
             event = RequestEvent.REFUSE
         response = render(request, error)
         status = response.status
@@ -147,7 +148,7 @@ async def handled(
     finally:
         record.end(event)
         # One line for every request is a choice of the operator; a server error is always worth one.
-        level = logging.WARNING if status >= 500 else logging.INFO
+        level = logging.WARNING if loud else logging.INFO
         if access.isEnabledFor(level):
             access.log(
                 level,

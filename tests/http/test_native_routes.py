@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -259,6 +260,36 @@ async def test_a_strict_family_says_first_that_it_is_not_ready(listener: Listene
     assert (await listener.post("word"))[2] == {"detail": "model unavailable"}
 
 
+@strict
+async def test_a_strict_family_waits_for_the_hello_of_a_warm_host(listener: Listener) -> None:
+    """After a restart of the front the host is as warm as before; if it dies before it answers, it is not there."""
+    shy = FakeHost(listener.zmq, "1-a", shy=True)
+    listener.deployment.host_up(shy.up())
+    assert (await listener.post("bad"))[0] == 422
+    listener.deployment.host_down(shy.down())
+    assert (await listener.post("bad"))[0] == 503
+    shy.close()
+    shy = FakeHost(listener.zmq, "2-b", shy=True)
+    listener.deployment.host_up(shy.up())
+    asked = asyncio.create_task(listener.post("word"))
+    await until(lambda: listener.deployment.scheduler.statistics().waiting == 1, "it waits")
+    async with asyncio.timeout(20):
+        await shy.hellos.get()
+    shy.welcome()
+    shy.answer((await shy.unit()).call)
+    assert (await asked)[0] == 200
+    shy.close()
+
+
+@strict
+async def test_a_host_that_retires_is_not_ready_any_more(listener: Listener) -> None:
+    """Its last failure said so; it need not be dead yet."""
+    host = await listener.host()
+    status, _, document = await answered(listener, host, message=failure("fatal", 503, fatal=True))
+    assert (status, document) == (503, {"detail": "model inference failed"})
+    assert (await listener.post("bad"))[0] == 503
+
+
 async def test_another_family_waits_for_a_host_that_comes_back(listener: Listener) -> None:
     """The body is checked, and a good one is answered by the next incarnation."""
     host = await listener.host()
@@ -275,6 +306,41 @@ async def test_a_host_that_will_not_come_back_is_unavailable(listener: Listener)
     host = await listener.host()
     listener.deployment.host_down(host.down(will_restart=False))
     assert (await listener.post("word"))[2] == {"detail": "model unavailable"}
+
+
+async def test_a_queued_request_whose_host_will_not_come_back_is_unavailable(listener: Listener) -> None:
+    """The model has not failed on it: it was never asked."""
+    host = await listener.host()
+    listener.deployment.host_down(host.down(will_restart=True, retry_after_s=0.1))
+    asked = asyncio.create_task(listener.post("word"))
+    await until(lambda: listener.deployment.scheduler.statistics().waiting == 1, "it waits")
+    listener.deployment.host_down(host.down(will_restart=False))
+    status, _, document = await asked
+    assert (status, document) == (503, {"detail": "model unavailable"})
+
+
+async def test_the_log_has_the_status_that_the_client_got(listener: Listener, caplog: pytest.LogCaptureFixture) -> None:
+    """A full queue is 503 here and still no error of the server: its line is one for those who asked for all."""
+    host = await listener.host()
+    with caplog.at_level(logging.INFO, "framehost.access"):
+        running = asyncio.create_task(listener.post("word"))
+        unit = await host.unit()
+        await listener.post("word")
+        host.answer(unit.call, failure())
+        await running
+    lines = [(record.levelname, record.getMessage().split()[1:3]) for record in caplog.records]
+    assert lines == [("INFO", ["refused", "503"]), ("WARNING", ["failed", "500"])]
+
+
+async def test_the_profile_is_that_of_the_current_host(listener: Listener) -> None:
+    """Its processor changes with the host, whose facts may be others."""
+    host = await listener.host()
+    first = listener.deployment.native
+    assert first is listener.deployment.native
+    listener.deployment.host_down(host.down())
+    await listener.host("2-b")
+    assert listener.deployment.native.processor is listener.deployment.processor
+    assert listener.deployment.native is not first
 
 
 @every
