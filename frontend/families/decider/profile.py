@@ -112,9 +112,11 @@ class DeciderNative(NativeProfile):
 def shortest(value: float) -> float:
     """The number with the fewest digits that is `value` in float32, as a float32 is written: 1.164, where
     widening it gives 1.1640000343322754."""
-    wanted = struct.pack("<f", value)
-    return next(
-        number
-        for number in (float(f"{value:.{digits}g}") for digits in range(1, 18))
-        if struct.pack("<f", number) == wanted
-    )
+    for digits in range(1, 9):
+        number = float(f"{value:.{digits}g}")
+        try:
+            if struct.unpack("<f", struct.pack("<f", number))[0] == value:
+                return number
+        except OverflowError:
+            pass  # rounded up beyond the largest one
+    return float(f"{value:.9g}")
