@@ -12,7 +12,7 @@ import threading
 import zmq
 
 from executor_host.board import Board, clear
-from executor_host.sockets import open_router, send
+from executor_host.sockets import open_router, receive, send
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -73,7 +73,7 @@ class ControlLane:
     def _receive(self) -> None:
         while True:
             try:
-                peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                peer, *frames = receive(self._socket)
             except zmq.Again:
                 return
             try:

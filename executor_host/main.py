@@ -25,7 +25,7 @@ from executor_host.board import Board, clear
 from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
-from executor_host.sockets import open_router, send
+from executor_host.sockets import open_router, receive, send
 from protocol import addresses, families
 from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
@@ -133,7 +133,7 @@ class Host:
                 if ready == board.main_wake:
                     clear(board.main_wake)
                     continue
-                peer, *frames = data.recv_multipart(zmq.NOBLOCK)
+                peer, *frames = receive(data)
                 if not self._handle(peer, frames):
                     data.close()
                     return HostExit.RETIRED

@@ -31,9 +31,9 @@ def open_router(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.So
     return socket
 
 
-# The library's own send, without the wrapper around it that serves subclasses and other calling styles, and
-# plain integers instead of flag enums: together a quarter of the price of a message (measured).
-_send = zmq.backend.Socket.send
+# The library's own calls, without the wrappers around them that serve subclasses and other calling styles, and
+# plain integers instead of flag enums: together a third of the price of a message (measured).
+_send, _recv = zmq.backend.Socket.send, zmq.backend.Socket.recv
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
@@ -42,3 +42,13 @@ def send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
     for frame in frames[:-1]:
         _send(socket, frame, _MORE)
     _send(socket, frames[-1], _NOBLOCK)
+
+
+def receive(socket: zmq.Socket[bytes]) -> list[bytes]:
+    """The frames of one message, the peer's identity first; raises `zmq.Again` when there is none. Never blocks."""
+    frame = _recv(socket, _NOBLOCK, False)
+    frames = [frame.bytes]
+    while frame.more:
+        frame = _recv(socket, _NOBLOCK, False)
+        frames.append(frame.bytes)
+    return frames

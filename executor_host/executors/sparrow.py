@@ -23,6 +23,7 @@ import hashlib
 import importlib.util
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +54,12 @@ DEFAULT: Final = "nano-general"
 
 SUM_TOLERANCE: Final = 1e-3
 """How far from 1 the warm-up's probabilities may sum: they are float32, so 1e-6 is expected."""
+
+
+MAX_KEPT_TEXTS: Final = 2_048
+MAX_KEPT_CHARS: Final = 256
+"""Question and option texts whose tokens are kept between requests, least recently used first to go: together
+at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
@@ -156,7 +163,7 @@ class SparrowExecutor(Executor):
             kept = total = 0
             for where, text in self._texts(state, questions):
                 _check(call)
-                count = tokenizer.count(text)
+                count = tokenizer.count(text, keep=where[0] == "questions")
                 if count > tokenizer.limit and not self._truncate:
                     raise _too_long(where, count, tokenizer.limit)
                 total += count
@@ -196,29 +203,44 @@ class SparrowExecutor(Executor):
 class _Tokenizer:
     """The model's tokenizer with a memory: `encode` as the model calls it, `count` for us."""
 
-    __slots__ = ("_ids", "_inner", "limit")
+    __slots__ = ("_ids", "_inner", "_kept", "limit")
 
     _ALL: ClassVar[int] = 2**62
 
     def __init__(self, inner: Any, limit: int) -> None:
         self._inner = inner
         self._ids: dict[str, list[int]] = {}
+        self._kept: OrderedDict[str, list[int]] = OrderedDict()
         self.limit = limit
         """Tokens the model reads of one text; further ones are cut by the model's own call of `encode`."""
 
     def __repr__(self) -> str:
         return f"<_Tokenizer limit={self.limit} remembered={len(self._ids)}>"
 
-    def count(self, text: str) -> int:
-        """Word pieces of the whole text, special tokens excluded: the model adds none."""
-        return len(self._all(text))
+    def count(self, text: str, *, keep: bool = False) -> int:
+        """Word pieces of the whole text, special tokens excluded: the model adds none.
+
+        `keep` remembers a short text beyond this request: clients ask the same questions of ever new states,
+        and half of a small request's time is the tokenizing of its questions.
+        """
+        ids = self._kept.get(text)
+        if ids is not None:
+            self._kept.move_to_end(text)
+            self._ids[text] = ids
+            return len(ids)
+        ids = self._all(text)
+        if keep and len(text) <= MAX_KEPT_CHARS:
+            self._kept[text] = ids
+            if len(self._kept) > MAX_KEPT_TEXTS:
+                self._kept.popitem(last=False)
+        return len(ids)
 
     def encode(self, text: str, max_len: int) -> list[int]:
         """The first `max_len` word pieces, as the wrapped tokenizer gives them."""
         return self._all(text)[:max_len]
 
     def forget(self) -> None:
-        """Ends a request: its texts are not kept."""
+        """Ends a request: of its texts only short ones of its questions are kept, never the state."""
         self._ids.clear()
 
     def _all(self, text: str) -> list[int]:

@@ -12,6 +12,7 @@ connection counts as gone.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -41,22 +42,9 @@ access = logging.getLogger("framehost.access")
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
-_ID_PREFIX = secrets.token_hex(4)
+_ID_PREFIX = f"{os.getpid():x}-{secrets.token_hex(4)}"
 _SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
-
-
-class _Ids:
-    """Request ids of our own: unique per process and readable; never the client's, which may repeat."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def new(self) -> str:
-        self._next += 1
-        return f"{_ID_PREFIX}-{os.getpid():x}-{self._next:x}"
-
-
-_ids = _Ids()
+_numbers = itertools.count(1)
 
 
 def request_id(request: web.BaseRequest) -> str:
@@ -65,7 +53,7 @@ def request_id(request: web.BaseRequest) -> str:
     if known is None:
         known = request.headers.get("x-request-id")
         if known is None or not 0 < len(known) <= limits.MAX_HEADER_REQUEST_ID or not _SANE.issuperset(known):
-            known = _ids.new()
+            known = f"{_ID_PREFIX}-{next(_numbers):x}"
         request[RECORD] = known
     return known
 

@@ -21,7 +21,7 @@ import sparrow_decider
 from sparrow_decider import Decider
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.sparrow import BUNDLED, SparrowExecutor
+from executor_host.executors.sparrow import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
 from frontend.answers import score_confidence
 from frontend.errors import InternalError, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, FamilyOptionError, Prepared
@@ -202,7 +202,7 @@ def test_usage_is_an_independent_count(general: Joined, package: Decider) -> Non
 
 
 def test_each_text_is_tokenized_once_per_request() -> None:
-    """Counting is free and the state is not read per question: what we count is exactly what the model asks for."""
+    """What we count is exactly what the model asks for; short texts of questions are known from then on."""
     joined = Joined()
     tokenizer: Any = joined.executor._tokenizer
     seen: list[str] = []
@@ -216,12 +216,29 @@ def test_each_text_is_tokenized_once_per_request() -> None:
             return ids
 
     tokenizer._inner = Spy()
+    known = set(tokenizer._kept)  # the warm-up's
     for seed in range(40):
         state, questions = generated(seed)
         seen.clear()
         joined.decide(state, questions)
-        assert sorted(seen) == sorted(set(texts_the_package_reads(state, questions)))
+        read, *of_questions = texts_the_package_reads(state, questions)
+        assert sorted(seen) == sorted({read, *of_questions} - known)
+        known |= {text for text in of_questions if len(text) <= MAX_KEPT_CHARS}
     assert repr(tokenizer) == "<_Tokenizer limit=512 remembered=0>"
+
+
+def test_what_is_kept_between_requests_is_bounded_and_never_a_state() -> None:
+    """Long texts and states are forgotten; of short question texts the least recently used goes first."""
+    joined = Joined()
+    tokenizer: Any = joined.executor._tokenizer
+    for number in range(MAX_KEPT_TEXTS + 50):
+        joined.decide(f"state {number}", {"q": {"type": "noul", "instructions": f"question {number}"}})
+    kept = list(tokenizer._kept)
+    assert len(kept) == MAX_KEPT_TEXTS
+    assert not any(text.startswith("state") for text in kept)
+    assert kept[-1] != "question 0" and "question 0" not in kept
+    joined.decide("x", {"q": {"type": "noul", "instructions": "long " * MAX_KEPT_CHARS}})
+    assert not any(text.startswith("long") for text in tokenizer._kept)
 
 
 # Independence.
