@@ -127,6 +127,7 @@ class HostSlot:
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
+        self._handle = None
         directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.model.name,
@@ -137,6 +138,8 @@ class HostSlot:
             directory=str(directory),
         )
         self._handle = await owner.launcher.start(spec)
+        if owner.is_stopping():
+            self._handle.kill()  # the stop came while there was nothing to stop yet
         self._control = sockets.dial(
             owner.loop, owner.zmq, spec.control, self._heard, identity=f"supervisor-{owner.epoch}"
         )
@@ -162,7 +165,6 @@ class HostSlot:
         if not owner.is_stopping():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             self.last_death = f"{ended.describe()}\n{words}".strip()
-            owner.console.say(self._source, f"ended: {ended.describe()}; {self._next_step(delay)}")
         if delay is None and not owner.is_stopping():
             self.failed = ended.describe()
             if words:
@@ -172,20 +174,18 @@ class HostSlot:
             HostDown(
                 deployment=self.model.name,
                 incarnation=self.incarnation,
-                exit=ended.status,
+                exit=None if ended.status is None else int(ended.status),
                 signal=ended.signal_name,
                 last_words=self.last_death[:MAX_TEXT_CHARS],
                 will_restart=delay is not None,
                 retry_after_s=float(self.load_s + (delay or 0.0)),
             )
         )
+        # The front first, then the people: a log that cannot be written must not keep a death secret.
+        if not owner.is_stopping():
+            owner.console.say(self._source, f"ended: {ended.describe()}; {owner.next_step(ended, delay)}")
         owner.settled(self, ended)
         return delay
-
-    def _next_step(self, delay: float | None) -> str:
-        if delay is None:
-            return "it will not be started again"
-        return f"starting again {f'in {delay:g} s' if delay else 'now'}"
 
     def _heard(self, frames: list[bytes]) -> None:
         try:
@@ -296,6 +296,26 @@ class FrontSlot:
         while not owner.is_stopping():
             self.epoch = owner.mint()
             self._serving_at = None
+            ended, words = await self._live()
+            self.connected = False
+            self.serving.clear()
+            owner.front_ended = ended
+            if owner.is_stopping():
+                return
+            ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
+            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
+            self.last_death = f"{ended.describe()}\n{words}".strip()
+            text = f"ended: {ended.describe()}; {owner.next_step(ended, delay)}"
+            if delay is None:
+                owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
+                return
+            owner.console.say("front", text)
+            await owner.pause(delay)
+
+    async def _live(self) -> tuple[ProcessExit, str]:
+        """One front from its start to its end, and its last words."""
+        owner = self._owner
+        try:
             self._handle = await start_process(
                 "frontend.main",
                 [
@@ -308,24 +328,12 @@ class FrontSlot:
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
             )  # fmt: skip
-            ended = await self._handle.wait()
-            self.connected = False
-            self.serving.clear()
-            owner.front_ended = ended
-            if owner.is_stopping():
-                return
-            ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
-            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{self._handle.last_words()[-LAST_WORDS_CHARS:]}".strip()
-            if delay is None:
-                owner.fail(
-                    ServeExit.FRONT_FAILED, f"the frontend ended: {ended.describe()}; it will not be started again"
-                )
-                return
-            owner.console.say(
-                "front", f"ended: {ended.describe()}; starting again {f'in {delay:g} s' if delay else 'now'}"
-            )
-            await owner.pause(delay)
+        except OSError as error:
+            return ProcessExit(HostExit.LOAD_FAILED, None), f"cannot start a front: {error}"
+        if owner.is_stopping():
+            self._handle.kill()  # the stop came while there was nothing to stop yet
+        ended = await self._handle.wait()
+        return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
 
     def is_serving(self, address: str) -> None:
         """The front listens."""
@@ -396,7 +404,8 @@ class Supervisor:
 
     async def run(self) -> ServeExit:
         """Serve until a signal or a failure; returns the exit status of the command."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # SIGHUP: a closed terminal is a requested stop, too.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.add_signal_handler(number, self._signalled)
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
@@ -445,10 +454,9 @@ class Supervisor:
             self.console.say("front", "still running after the drain budget; killed")
             self._front.kill()
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
-        left = max(0.0, deadline - self.loop.time())
         for slot in self._hosts.values():
-            slot.stop(left)
-        await self._until(max(deadline, self.loop.time()) + STOP_MARGIN_S, hosts)
+            slot.stop(STOP_MARGIN_S)
+        await self._until(self.loop.time() + STOP_MARGIN_S, hosts)
         for slot in self._hosts.values():
             slot.kill()
         await asyncio.wait([front, *hosts])
@@ -466,8 +474,8 @@ class Supervisor:
             for directory in (self.directory, *(door.directory for door in self._doors.values())):
                 directory.close()
             os._exit(ServeExit.INTERRUPTED)
-        self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
         self._stop.set()
+        self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
 
     def is_stopping(self) -> bool:
         """Whether the end has begun: nothing is started any more."""
@@ -475,16 +483,29 @@ class Supervisor:
 
     def fail(self, status: ServeExit, message: str) -> None:
         """Stop the server because it cannot go on."""
-        if self._failure is None:
+        first = self._failure is None
+        if first:
             self._failure = StartFailed(status, message)
-            self.console.say("framehost", message)
         self._stop.set()
+        if first:
+            self.console.say("framehost", message)
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
         """A bug in a slot must end the server loudly, never leave it half alive."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.call_exception_handler({"message": "a slot failed", "exception": error, "task": task})
             self.fail(ServeExit.FAILED, f"internal error: {error!r}")
+
+    def next_step(self, ended: ProcessExit, delay: float | None) -> str:
+        """What follows a death, for people."""
+        if delay is not None:
+            return f"starting again {f'in {delay:g} s' if delay else 'now'}"
+        if ended.status == HostExit.CONFIGURATION:
+            return "starting it again would not help"
+        return (
+            f"not started again: restarts = {self.configuration.restarts} in a row are used up "
+            "(a minute of being ready makes them whole)"
+        )
 
     async def pause(self, seconds: float) -> None:
         """Wait for `seconds` or for the stop, whichever comes first."""
@@ -521,6 +542,9 @@ class Supervisor:
             self._management.send([peer, *encode(message, incarnation=incarnation, call=call)])
         except zmq.ZMQError as error:
             self.console.say("framehost", f"{incarnation} cannot be told {type(message).__name__}: {error}")
+        except ProtocolError as error:
+            # Nobody may go on knowing less than it should: a bug of ours, and it ends the server.
+            self.fail(ServeExit.FAILED, f"internal error: {type(message).__name__} cannot be sent: {error}")
 
     def _heard(self, frames: list[bytes]) -> None:
         peer, *rest = frames

@@ -247,7 +247,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a host until it ends; returns a `HostExit`."""
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
     faulthandler.enable()
-    # The supervisor asks for every thread's stack before it kills a host that makes no progress.
+    # For people: `kill -USR1` prints every thread's stack into the server's log.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     board = Board(arguments.incarnation)
     signal.signal(signal.SIGTERM, lambda *_: board.request_drain())

@@ -57,6 +57,7 @@ class Front:
             arguments.epoch,
             on_open=lambda: self._spawn(self._open()),
             on_drain=self._drain,
+            on_failure=self._fail,
         )
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,8 +68,13 @@ class Front:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and not self._stop.done():
-            self._stop.set_exception(task.exception())  # type: ignore[arg-type]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End loudly: the supervisor starts another front, and gives up when that does not help."""
+        if not self._stop.done():
+            self._stop.set_exception(error)
 
     async def _open(self) -> None:
         for name, listener in self._natives.items():

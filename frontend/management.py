@@ -34,7 +34,8 @@ log = logging.getLogger("framehost.management")
 
 
 class Management:
-    """Dials the supervisor. `on_open` is called once, when the port may be listened on; `on_drain` with a budget."""
+    """Dials the supervisor. `on_open` is called once, when the port may be listened on; `on_drain` with a budget;
+    `on_failure` when a message could not be acted upon: a front that knows less than it was told must not go on."""
 
     def __init__(
         self,
@@ -45,9 +46,10 @@ class Management:
         *,
         on_open: Callable[[], None],
         on_drain: Callable[[float], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._server, self._context, self._epoch = server, context, epoch
-        self._on_open, self._on_drain = on_open, on_drain
+        self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
         self._opened = False
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
@@ -74,7 +76,12 @@ class Management:
         except ProtocolError as error:
             log.warning("management: %s", error)
             return
-        message = envelope.message
+        try:
+            self._act(envelope.message, envelope.call)
+        except Exception as error:
+            self._on_failure(error)
+
+    def _act(self, message: Message, call: int) -> None:
         if isinstance(message, DeploymentTable):
             self._table(message)
         elif isinstance(message, HostUp):
@@ -82,7 +89,7 @@ class Management:
         elif isinstance(message, HostDown):
             self._server.deployments[message.deployment].host_down(message)
         elif isinstance(message, Status):
-            self.tell(Status(report=self.report()), envelope.call)
+            self.tell(Status(report=self.report()), call)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
         elif not isinstance(message, Welcome):

@@ -13,7 +13,11 @@ REDRAW_S = 0.05
 
 class Console:
     """Writes to one stream. On a terminal the progress line stays last and is redrawn; elsewhere each new
-    stage is one plain line, so that a log file is not filled with redraws."""
+    stage is one plain line, so that a log file is not filled with redraws.
+
+    Never raises: a reader that has left or a disk that is full costs lines, which are counted, and not the
+    server that wanted to say them.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -21,11 +25,13 @@ class Console:
         self._line = ""
         self._stages: dict[str, str] = {}
         self._drawn = 0.0
+        self.lost = 0
+        """Writes that the stream did not take."""
 
     def say(self, source: str, text: str) -> None:
         """One line of `source`: framehost itself, the front, or a host."""
         self._erase()
-        self._stream.write(f"[{source}] {text}\n")
+        self._write(f"[{source}] {text}\n")
         self._draw()
         self._flush()
 
@@ -59,11 +65,20 @@ class Console:
 
     def _erase(self) -> None:
         if self._live and self._line:
-            self._stream.write("\r\x1b[K")
+            self._write("\r\x1b[K")
 
     def _draw(self) -> None:
         if self._live and self._line:
-            self._stream.write(self._line)
+            self._write(self._line)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except (OSError, ValueError):
+            self.lost += 1
 
     def _flush(self) -> None:
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.lost += 1

@@ -72,6 +72,8 @@ class RuntimeDirectory:
     def incarnation(self, name: str) -> Path:
         """A fresh 0700 directory for one host incarnation."""
         path = self.launch / name
+        # Cleaners of temporary folders are known to take ours away under a running server.
+        self.launch.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
         return path
 
