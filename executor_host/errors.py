@@ -7,7 +7,7 @@ to the client, so it says what is wrong and never repeats a state.
       InputRefused         the input cannot be served           FAILURE, the host goes on
       ExecutionFailed      this call failed                     FAILURE, the host goes on
         NonFinite          its result has NaN or infinities     FAILURE, the host goes on
-      Abandoned            nobody waits for this call           FAILURE nobody reads, the host goes on
+      Abandoned            cancelled, or its time is over       FAILURE `cancelled` or `expired`, the host goes on
       ConfigurationError   checkpoint or configuration wrong    the host exits and is not restarted
       FatalExecutionError  the device is not to be trusted      FAILURE with `fatal`, the host retires
 """
@@ -53,7 +53,7 @@ class NonFinite(ExecutionFailed):
 
 
 class Abandoned(HostError):
-    """The call was cancelled, or its time ran out, while it was executing."""
+    """The call was cancelled, or its time ran out, while it was executing; the main loop looks which it was."""
 
     failure = "cancelled"
 

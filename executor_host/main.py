@@ -174,11 +174,10 @@ class Host:
             return _failure("draining", "the model is being stopped", dispatched=False)
         if envelope.budget_ms == 0:
             return _failure("expired", "the request's time was up before its unit could start", dispatched=False)
+        call = UnitCall(board, key, envelope.budget_ms)
         started = time.perf_counter_ns()
         try:
-            outputs = self._executor.execute(
-                self._payload.from_wire(message.payload), UnitCall(board, key, envelope.budget_ms)
-            )
+            outputs = self._executor.execute(self._payload.from_wire(message.payload), call)
             result = Result(outputs=outputs, elapsed_us=(time.perf_counter_ns() - started) // 1000)
         except InputRefused as error:
             return Failure(
@@ -191,7 +190,8 @@ class Host:
         except Malformed as error:
             return _failure("protocol", str(error), dispatched=False)
         except Abandoned as error:
-            return _failure(error.failure, error.message)
+            over = call.remaining_ms == 0 and not call.cancelled
+            return _failure("expired" if over else error.failure, error.message)
         except FatalExecutionError as error:
             return self._failed(error, error.failure, "the device failed; the model is being restarted")
         except HostError as error:
@@ -229,7 +229,15 @@ class Host:
 
 
 def _failure(code: str, message: str, *, dispatched: bool = True, fatal: bool = False) -> Failure:
-    return Failure(code=code, status=FAILURES[code].status, message=message, dispatched=dispatched, fatal=fatal)
+    kind = FAILURES[code]
+    return Failure(
+        code=code,
+        status=kind.status,
+        error_type=kind.error_type,
+        message=message,
+        dispatched=dispatched,
+        fatal=fatal,
+    )
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

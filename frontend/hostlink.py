@@ -21,9 +21,9 @@ from typing import Any
 import zmq
 
 from frontend import sockets
-from frontend.errors import HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
 from frontend.runtime.dispatch import Dispatch
-from protocol.errors import ProtocolError
+from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
     Cancel,
@@ -43,6 +43,9 @@ from protocol.messages import (
 RECENT_CALLS = 1024
 """Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
 
+REFUSALS = frozenset({400, 413, 422})
+"""What a host may choose from for an input that it refuses; another status is taken for 400."""
+
 log = logging.getLogger("framehost.hostlink")
 
 
@@ -55,13 +58,27 @@ class Outputs:
 
 
 class HostFailure(RequestError):
-    """An error the host reported, with the status and the word it chose."""
+    """Input that only the host could see is bad, with the status (of `REFUSALS`) and the word it chose."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message, retry_after=1 if failure.status in (429, 503) else None)
-        self.status = failure.status  # type: ignore[misc]
+        super().__init__(failure.message)
+        self.status = failure.status if failure.status in REFUSALS else 400  # type: ignore[misc]
         self.error_type = failure.error_type  # type: ignore[misc]
         self.where = tuple(failure.where)
+
+
+def reported(failure: Failure) -> Exception:
+    """What a failure that the host survives means for the request.
+
+    Its status is a hint between the two processes: a client gets only those that it has been told of.
+    """
+    if failure.code == "input":
+        return HostFailure(failure)
+    if failure.code == "expired":
+        return DeadlineExceeded(failure.message)
+    if FAILURES[failure.code].status == 503:
+        return Unavailable(failure.message, retry_after=1)
+    return InternalError(failure.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +202,7 @@ class HostLink:
                 self._on_retiring()
                 dispatch.fail(HostLost(message.message, dispatched=message.dispatched, retry_after=1))
             else:
-                dispatch.fail(HostFailure(message))
+                dispatch.fail(reported(message))
         else:
             dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import short_directory
-from tests.process.harness import Framehost, running, tagged
+from tests.process.harness import QUESTION, Framehost, running, tagged
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,23 @@ def test_a_deadline_while_running_keeps_the_permit_until_the_end(server: Frameho
     assert answer.json["x_toy"]["tag"] == "b"
     assert answer.json["x_toy"]["pid"] == host
     server.wait(server.idle, "idle")
+
+
+@pytest.mark.parametrize("model", ["toy", "sparrow"])
+def test_a_deadline_seen_by_the_executor_is_the_requests_own(runtime: Path, model: str) -> None:
+    """The host's clock may be the first to say so, between two steps of the executor: 504 as from any other."""
+    state = {"op": "heed"} if model == "toy" else "word " * 400
+    questions = {f"q{number}": QUESTION["q"] for number in range(50)}
+    with running(runtime, f"{model}={model}") as server:
+        for number in range(120):
+            answer = server.post({"state": state, "questions": questions}, x_framehost_timeout_ms=f"{1 + number % 12}")
+            assert answer.status in (200, 504)
+            if answer.status == 504:
+                assert answer.json["detail"]["error_type"] == "timeout_error"
+                assert "were over" in answer.json["detail"]["message"]
+            else:
+                assert model == "sparrow"
+            server.wait(server.idle, "idle")
 
 
 def test_a_deadline_in_the_upload_gives_the_upload_back(server: Framehost) -> None:

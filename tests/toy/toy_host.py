@@ -6,6 +6,7 @@ sees that it was cancelled, which is the proof that the cancel arrived; it goes 
 
     wait        until the file "until" exists            (lets the lock go: the control thread answers)
     spin        the same without ever sleeping
+    heed        until it is cancelled or its time is over, and then gives up
     hold_gil    one C call of "seconds" that keeps the interpreter lock
     exit        os._exit("status")          abort     os.abort() after printing "words"
     null        reads address 0
@@ -30,7 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from executor_host.errors import ConfigurationError, FatalExecutionError, InputRefused, NonFinite
+from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from protocol.payloads import TextRequest
 
@@ -97,6 +98,10 @@ class ToyExecutor(Executor):
         elif op == "spin":
             while not Path(state["until"]).exists():
                 pass
+        elif op == "heed":
+            while not call.cancelled and call.remaining_ms != 0:
+                pass
+            raise Abandoned("the toy gives up")
         elif op == "hold_gil":
             # PyDLL keeps the lock during the call; usleep takes microseconds.
             ctypes.PyDLL(None).usleep(int(state["seconds"] * 1_000_000))

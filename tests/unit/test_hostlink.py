@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zmq
 
-from frontend.errors import HostLost, InternalError, Misuse, Unavailable
+from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, Unavailable
 from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
@@ -195,6 +195,33 @@ async def test_a_failure_keeps_the_status_and_word_of_the_host(link: Linked) -> 
     )
     assert caught.value.retry_after is None
     assert link.retirings == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "stated", "error", "status"),
+    [
+        ("expired", 504, DeadlineExceeded, None),
+        ("expired", 499, DeadlineExceeded, None),
+        ("cancelled", 499, Unavailable, 503),
+        ("draining", 503, Unavailable, 503),
+        ("stale_incarnation", 503, Unavailable, 503),
+        ("executor_error", 599, InternalError, 500),
+        ("protocol", 404, InternalError, 500),
+        ("input", 422, HostFailure, 422),
+        ("input", 499, HostFailure, 400),
+        ("input", 504, HostFailure, 400),
+    ],
+)
+async def test_a_client_is_never_told_a_status_of_the_hosts_own(
+    link: Linked, code: str, stated: int, error: type[Exception], status: int | None
+) -> None:
+    """The code decides: what the host states is a hint, and 499 or 599 mean nothing to a client."""
+    asked = link.ask()
+    link.host.answer((await link.host.unit()).call, failure(code, stated))
+    with pytest.raises(error) as caught:
+        await asked
+    assert getattr(caught.value, "status", None) == status
+    assert (getattr(caught.value, "retry_after", None) is not None) == (status == 503)
 
 
 async def test_a_fatal_failure_is_reported_before_its_unit_ends(link: Linked) -> None:
