@@ -151,3 +151,21 @@ def test_a_stop_with_a_dead_front_is_still_a_stop(runtime: Path) -> None:
         next(process for process in everyone if "frontend.main" in process.cmdline()).kill()
         assert server.wait_exit() == 6, "it had been asked to drain and could not"
         nothing_left(server, everyone)
+
+
+def test_a_stopped_host_does_not_hold_up_the_end(runtime: Path) -> None:
+    """Nobody waits for a host once the front has gone: what does not react is ended, not waited for."""
+    with running(runtime) as server:
+        everyone = server.family()
+        host = psutil.Process(server.host()["pid"])
+        host.suspend()
+        server.process.terminate()
+        assert server.wait_exit() == 0
+        nothing_left(server, everyone)
+
+
+def test_sighup_is_a_requested_stop(runtime: Path) -> None:
+    """A closed terminal drains and ends with status 0, as SIGTERM does."""
+    with running(runtime) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.wait_exit() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from frontend.answers import choice_answer, noul_answer, score_answer
@@ -21,6 +21,11 @@ class ToyProcessor(Processor):
         "gate": Option(str, "", "a file that has to exist before loading goes on"),
         "identity": Option(str, "toy", "what the host calls its model; {pid} is replaced"),
     }
+
+    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
+        super().__init__(facts, options, path)
+        if self.options["fail"] == "processor":
+            raise RuntimeError("the toy's processor cannot be made")
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         if request.state == "refuse me":

@@ -1,0 +1,93 @@
+"""The supervisor's slots alone, with launchers of the test: what no real process does on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import supervisor
+from executor_host.launch.base import ProcessExit
+
+
+class Handle:
+    """A started process that ends when it is killed."""
+
+    pid = 4711
+
+    def __init__(self) -> None:
+        self.killed = asyncio.Event()
+
+    async def wait(self) -> ProcessExit:
+        await self.killed.wait()
+        return ProcessExit.of(-9)
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    def last_words(self) -> str:
+        return ""
+
+    def describe(self) -> str:
+        return "a process of the test"
+
+
+class Owner:
+    """As much of a supervisor as a slot asks for; the stop comes while a process is being started."""
+
+    def __init__(self, tmp_path: Any) -> None:
+        self.stopping = False
+        self.console = SimpleNamespace(say=lambda *_: None, settled=lambda *_: None)
+        self.configuration = SimpleNamespace(restarts=5, access_log=False)
+        self.listener = SimpleNamespace(fileno=lambda: 0)
+        self.natives: dict[str, Any] = {}
+        self.server_limits: dict[str, Any] = {}
+        self.management_address = "ipc:///nowhere"
+        self.directory = SimpleNamespace(incarnation=lambda name: tmp_path / name)
+        self.handle = Handle()
+        self.launcher = SimpleNamespace(start=self._start)
+        self.loop = asyncio.get_running_loop()
+        self.epoch = "e"
+        self.zmq = None
+
+    async def _start(self, *_: Any, **__: Any) -> Handle:
+        self.stopping = True
+        return self.handle
+
+    def is_stopping(self) -> bool:
+        return self.stopping
+
+    def mint(self) -> str:
+        return "1-00000000"
+
+    def tell_front(self, message: Any) -> None:
+        pass
+
+    def settled(self, slot: Any, ended: Any) -> None:
+        pass
+
+
+async def test_a_front_that_is_being_started_when_the_stop_comes_is_ended(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was nothing to kill yet when the stop looked; the process that appears then must not be waited for."""
+    owner = Owner(tmp_path)
+    monkeypatch.setattr(supervisor, "start_process", owner._start)
+    async with asyncio.timeout(10):
+        await supervisor.FrontSlot(owner).keep()  # type: ignore[arg-type]
+    assert owner.handle.killed.is_set()
+
+
+async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for a host."""
+    owner = Owner(tmp_path)
+    silent = SimpleNamespace(close=lambda: None, send=lambda _: None)
+    monkeypatch.setattr(supervisor.sockets, "dial", lambda *_, **__: silent)
+    model = SimpleNamespace(name="m", family="toy", path=None, options={})
+    async with asyncio.timeout(10):
+        await supervisor.HostSlot(owner, model).keep()  # type: ignore[arg-type]
+    assert owner.handle.killed.is_set()
