@@ -82,11 +82,15 @@ FAILURES: Final[dict[str, FailureKind]] = {
         FailureKind("too_large", 500, False, "the result is above a wire limit"),
         FailureKind("executor_error", 500, False, "the executor raised; the host goes on"),
         FailureKind("non_finite", 500, False, "the result has NaN or infinities"),
-        FailureKind("fatal", 503, True, "device error, or any error where the family says so; the host retires", _UNAVAILABLE),
+        FailureKind(
+            "fatal", 503, True, "device error, or any error where the family says so; the host retires", _UNAVAILABLE
+        ),
         FailureKind("cancelled", 503, False, "the executor stopped at a cancel", _UNAVAILABLE),
         FailureKind("expired", 504, False, "the budget was spent before the unit had ended", "timeout_error"),
         FailureKind("draining", 503, False, "the host takes no new units", _UNAVAILABLE),
-        FailureKind("stale_incarnation", 503, False, "the frame was meant for a predecessor; nothing ran", _UNAVAILABLE),
+        FailureKind(
+            "stale_incarnation", 503, False, "the frame was meant for a predecessor; nothing ran", _UNAVAILABLE
+        ),
         FailureKind("protocol", 500, False, "the frame was not a message of this protocol"),
     )
 }

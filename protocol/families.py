@@ -63,7 +63,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.decider.processor:DeciderProcessor",
             executor="executor_host.executors.decider:DeciderExecutor",
             payload="protocol.payloads:RowsRequest",
-            # One largest legal request (contract 3.2), or as much as a fast card reads within the default deadline.
+            # One largest legal request, or as much as a fast card reads within the default deadline.
             default_max_cost=1_048_576,
             retire_on_error=True,
             native="frontend.families.decider.profile:DeciderNative",

@@ -10,7 +10,7 @@ group that met it has its eager result already.
 Nothing here imports torch: what runs, what records and how a device is waited for are passed in, so that the
 bookkeeping can be tested on any machine.
 
-Source: contract of the Decider family, section 5 (CUDA graphs).
+Source: the family's published runtime, decider-ai 1.8.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rows keep their order and a group is never filled from another request, so an an
 request alone. Rows of a group are padded on the right to the longest one; a causal model reads every row
 before its padding, so what the padding holds cannot reach an answer.
 
-Source: contract of the Decider family, section 5 (packing).
+Source: the family's published runtime, decider-ai 1.8.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 MAX_ROWS: Final = 4
 """Most rows of a packed group. With 8 the published native worker left its own gate of 0.02 in probability on
-structured Unicode input, in bfloat16 (contract, section 5)."""
+structured Unicode input, in bfloat16."""
 
 MAX_TOKENS: Final = 4096
 """Most tokens of a packed group, padding not counted. A longer row runs alone."""

@@ -10,7 +10,7 @@ The tokens up to p are read once for the request, those from p to q once for a q
 a copy of it. Both points are multiples of 64, the chunk of the linear-attention layers: a state taken there
 is one that a pass over the whole row has, too. What the rows share beyond it is read again in each.
 
-Source: contract of the Decider family, section 5 (shared prefixes).
+Source: the family's published runtime, decider-ai 1.8.1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AUTO_SAVED: Final = 4096
 """`auto` shares when at least this many tokens are saved ..."""
 
 AUTO_SHARE: Final = 3
-"""... and at least one in this many, rounded up, of all tokens. Both published (contract, section 5)."""
+"""... and at least one in this many, rounded up, of all tokens. Both published."""
 
 
 @dataclass(frozen=True, slots=True)

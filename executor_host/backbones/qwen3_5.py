@@ -15,7 +15,7 @@ are taken from single, unpadded rows only.
 
 Logits are nobody's business here. No position but the last of each row leaves a pass.
 
-Sources: contract of the Decider family, sections 1.1, 5 and 7; transformers 5.24 for the model and its cache.
+Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Execution: TypeAlias = Literal["rows", "packed", "shared", "auto"]
 EXECUTIONS: Final[tuple[str, ...]] = get_args(Execution)
 
 FORK_BYTES: Final = {"cuda": 8 << 30, "cpu": 2 << 30}
-"""Memory for copies of a shared state. On a GPU also at most half of what is free (the reference's own bounds,
-contract section 5); on a CPU it is shared with the front and everything else, so less."""
+"""Memory for copies of a shared state. On a GPU also at most half of what is free (the reference's own
+bounds); on a CPU it is shared with the front and everything else, so less."""
 
 SUFFIX_TOKENS: Final = {"cuda": 65_536, "cpu": 8_192}
 """Row ends read in one pass, padding included. The GPU figure is the reference's; a CPU gains nothing from wide
@@ -368,7 +368,7 @@ def prepare(device: str) -> tuple[Any, Any, Any]:
             raise ConfigurationError(f"the package {present[0]} cannot be installed where Qwen3.5 runs on a CPU")
         transformers.utils.logging.set_verbosity_error()  # which tells, of a CPU, that it has no CUDA kernels
     else:
-        # Wrong finite values for the masked attention of a row's end against a longer state (contract, section 7).
+        # Wrong finite values for the masked attention of a row's end against a longer state.
         # Before the model is built, because recordings keep the kernel they were made with.
         torch.backends.cuda.enable_cudnn_sdp(False)
     transformers.utils.logging.disable_progress_bar()

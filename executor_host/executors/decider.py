@@ -8,7 +8,7 @@ One unit is one complete request: all its rows, and the projection. The contract
 of an execution (`Family.retire_on_error`); a payload that is not one for this model is a mistake of the sender,
 and does not.
 
-Sources: contract of the Decider family, sections 1.3 (readout), 3.2 (limits), 4.1 (life), 5 (execution).
+Source: the family's published runtime, decider-ai 1.8.1.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
 HEAD_ROWS: Final = 256
-"""The label rows and one of zeros: a size that matrix kernels like (contract, 1.3). Always all of them, so that a
+"""The label rows and one of zeros: a size that matrix kernels like. Always all of them, so that a
 row's logits do not depend on how many options its neighbours have."""
 
 DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower (contract, section 7)."""
+"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
 
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
@@ -260,7 +260,7 @@ def _checked(payload: object, vocabulary: int) -> RowsRequest:
 
 
 def _example(checkpoint: released.Checkpoint) -> RowsRequest:
-    """The warm-up's rows, in the family's own words (contract, section 2.1)."""
+    """The warm-up's rows, in the family's own words."""
     from tokenizers import Tokenizer
 
     encoder = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))

@@ -6,7 +6,7 @@ revision must also have the released *bytes*, so that its answers can be compare
 
 Files must not change while the host lives; they are hashed once, before anything loads them.
 
-Sources: contract of the Decider family, sections 0 (files), 1.1 (backbone), 1.2 (labels), 1.4 (calibration).
+Source: the family's published runtime, decider-ai 1.8.1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_STATE_TOKENS: Final = 32_768
 MAX_ROW_TOKENS: Final = MAX_STATE_TOKENS + 4_096
 MAX_ROWS: Final = 1_024
 MAX_TOKENS: Final = 1_048_576
-"""Limits of one request (contract, section 3.2); the front refuses what is beyond them."""
+"""Limits of one request; the front refuses what is beyond them."""
 
 FULL_ATTENTION_EVERY: Final = 4
 EMBEDDING: Final = "model.language_model.embed_tokens.weight"

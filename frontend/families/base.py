@@ -31,7 +31,7 @@ class FamilyOptionError(ValueError):
 
 
 class AssetError(Exception):
-    """What the front needs of a checkpoint cannot be read, or is not what the host has loaded (decision 4)."""
+    """What the front needs of a checkpoint cannot be read, or is not what the host has loaded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,7 +369,7 @@ def test_temperatures_fall_back(copy: Path) -> None:
     ],
 )
 def test_options_are_checked_before_anything_is_read(options: dict[str, object]) -> None:
-    """Any other value fails the start (contract, section 4.2)."""
+    """Any other value fails the start."""
     with pytest.raises(ConfigurationError):
         DeciderExecutor("/nowhere", options)
 
@@ -421,7 +421,7 @@ def test_neighbours_do_not_change_a_row(loaded: Callable[..., DeciderExecutor]) 
 
 
 def test_bfloat16_logits_are_rounded_before_they_are_widened(loaded: Callable[..., DeciderExecutor]) -> None:
-    """Readout in bfloat16 (contract, section 1.3)."""
+    """Readout in bfloat16."""
     logits = loaded(dtype="bfloat16").execute(random_request(2, 20), FakeCall())["logits"]
     assert np.array_equal(torch.from_numpy(logits.copy()).bfloat16().float().numpy(), logits)
 

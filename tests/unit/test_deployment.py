@@ -446,7 +446,7 @@ async def test_an_output_of_another_shape_is_an_internal_error(bench: Bench, mon
 
 
 async def test_a_host_with_other_files_is_left_alone(bench: Bench) -> None:
-    """Decision 4: what this front would prepare does not fit its weights. 503 until another one comes."""
+    """What this front would prepare does not fit its weights. 503 until another one comes."""
     first = await bench.host("1-a")
     bench.deployment.host_down(first.down())
     waiting = bench.ask()

@@ -1,8 +1,8 @@
 """What the front needs of a Decider checkpoint: its tokenizer and its temperatures, read from the folder.
 
-The host loads the weights that lie beside them and reports the sha256 of every file; the processor compares
-(decision 4), so that rows never meet weights that were trained with other tokens. What was read is kept per
-process until a file changes: a restarted host costs a look at the folder, not a second of tokenizer loading.
+The host loads the weights that lie beside them and reports the sha256 of every file; the processor compares,
+so that rows never meet weights that were trained with other tokens. What was read is kept per process until a
+file changes: a restarted host costs a look at the folder, not a second of tokenizer loading.
 """
 
 from __future__ import annotations

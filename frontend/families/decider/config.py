@@ -1,4 +1,4 @@
-"""decider_config.json: the temperatures, and the refusal of a checkpoint that reads other prompts (contract, 1.4)."""
+"""decider_config.json: the temperatures, and the refusal of a checkpoint that reads other prompts."""
 
 from __future__ import annotations
 

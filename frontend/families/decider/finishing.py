@@ -1,9 +1,9 @@
-"""From logits to System One answers, in float64 and without rounding (decision 18).
+"""From logits to System One answers, in float64 and without rounding.
 
     choice   softmax(logits / T)
     noul     softmax(logits / T), the probability of yes
     score    each level i has logits [no, yes] of its own: fit_i = sigmoid((yes - no) / T), and the
-             distribution over the levels is fit / sum(fit) (contract, 1.5)
+             distribution over the levels is fit / sum(fit)
 
 T is the temperature of the question's type; all rows of a score use the score's. The score's division is
 done on logarithms, where it never meets a sum of zero: if no level fits at all, the answer is still how they

@@ -1,4 +1,4 @@
-"""The request body of the family's own dialect, which is wider than System One (contract, section 3.1).
+"""The request body of the family's own dialect, which is wider than System One.
 
     bytes ──read──▶ JSON value ──parse──▶ Asked(state, rendered questions)
 

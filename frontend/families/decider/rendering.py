@@ -1,6 +1,6 @@
 """From a question's JSON to the texts a Decider model reads: question text, option texts, level texts, state.
 
-All of it is the pinned reference's behaviour (contract, sections 2.3, 2.4 and 6.4), so an odd rule here is a
+All of it is the pinned reference's behaviour, so an odd rule here is a
 rule there: an explicit null as instructions of a choice is the text `null`, 0 and false are descriptions, and
 only null and "" are not. Texts are compared byte for byte with the reference in the tests; nothing may be
 made nicer.
@@ -103,7 +103,7 @@ def annotated(value: object) -> object:
 
 
 def question(name: str, fields: Mapping[str, Any]) -> Rendered:
-    """The texts of one question of the family's own grammar (contract, 2.4). Raises `Refused`.
+    """The texts of one question of the family's own grammar. Raises `Refused`.
 
     `type` is choice when absent, `bool` means noul; `question` and `options` stand in for absent
     `instructions` and `criteria`, and only for absent ones.

@@ -1,4 +1,4 @@
-"""From rendered questions to the rows of a request: expansion, limits, cost and usage (contract, 2.5, 3.2, 3.3).
+"""From rendered questions to the rows of a request: expansion, limits, cost and usage.
 
 A choice or a noul is one row. Each level of a score is a row of its own that asks whether the level fits, so
 the model never sees its number or its neighbours. The tokens of the state are made once and stand at the

@@ -109,7 +109,7 @@ def test_published_rows(vector: dict[str, Any]) -> None:
     ],
 )
 def test_auto_has_two_thresholds(saved: int, total: int, worthwhile: bool) -> None:
-    """At least 4,096 tokens and, rounded up, a third of all (contract, section 5)."""
+    """At least 4,096 tokens and, rounded up, a third of all."""
     assert Plan(64, (), saved, total).worthwhile is worthwhile
 
 

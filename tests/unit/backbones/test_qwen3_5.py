@@ -200,7 +200,7 @@ def test_auto_shares_where_it_is_worth_it_and_counts(model: Any, alone: Callable
 
 
 def test_shared_runs_rows_alone_where_nothing_is_shared(model: Any) -> None:
-    """Forced sharing without a plan (contract, section 5)."""
+    """Forced sharing without a plan."""
     rows, owners = request(8, 10, [(0, [9, 9]), (0, [9])])
     assert Qwen35(model.model, Settings(execution="shared")).read(rows, owners, lambda: None).execution == "rows"
 

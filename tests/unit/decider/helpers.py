@@ -15,7 +15,7 @@ from frontend.families.decider.tokens import Vocabulary, label_names
 from protocol.payloads import RowsRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
-"""The vectors of the family contract, section 6."""
+"""The published vectors of the family."""
 
 RELEASED: dict[str, Any] = {
     "version": "2b-v11",

@@ -141,7 +141,7 @@ def test_a_tokenizer_without_the_labels_is_refused(copy: Path) -> None:
 
 
 def test_the_host_must_have_the_same_files(folder: Path) -> None:
-    """Decision 4: rows never meet weights that lie beside another tokenizer or another calibration."""
+    """Rows never meet weights that lie beside another tokenizer or another calibration."""
     checkpoint = load(str(folder))
     checkpoint.check_against({**checkpoint.sha256, "model.safetensors": "0" * 64})
     for name in FILES:

@@ -124,7 +124,7 @@ LOGIT = st.floats(-12, 12, width=32).map(bfloat)
 @given(st.data())
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_the_two_profiles_agree(data: st.DataObject) -> None:
-    """Decision 18: within 1e-6 before rounding, for logits within 12 of zero, where float32 keeps that much."""
+    """Within 1e-6 before rounding, for logits within 12 of zero, where float32 keeps that much."""
     kind = data.draw(st.sampled_from(["choice", "noul", "score"]))
     count = 2 if kind == "noul" else data.draw(st.integers(2, 10 if kind == "score" else 30))
     asked, rendered = pair(kind, count)

@@ -1,4 +1,4 @@
-"""The family's own request body: what is read, what is refused, in which order (contract, 3.1, 3.2, 6.5)."""
+"""The family's own request body: what is read, what is refused, in which order."""
 
 from __future__ import annotations
 
