@@ -26,7 +26,6 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -37,12 +36,21 @@ from typing import Any, NoReturn
 from frontend import limits
 from frontend.families.base import FamilyOptionError, Processor
 from protocol import families
-from protocol.limits import MAX_NAME_CHARS
+from protocol.limits import MAX_BUDGET_MS, MAX_NAME_CHARS
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
+
+MAX_SECONDS = MAX_BUDGET_MS // 1000
+"""A day: the longest budget that the wire carries."""
+
+MAX_AMOUNT = 2**40
+"""Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
+
+MAX_RESTARTS = 1000
+"""In a row, the later ones half a minute apart: a night of trying."""
 
 
 class ConfigurationError(Exception):
@@ -193,11 +201,11 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "host": ((str,), "an IP address"),
     "port": ((int,), "a port number 0..65535"),
     "default": ((str,), "the name of a model"),
-    "request_timeout": ((int, float), "seconds above 0"),
-    "max_body": ((int,), "bytes above 0"),
-    "drain": ((int, float), "seconds above 0"),
+    "request_timeout": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
+    "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
+    "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
-    "restarts": ((int,), "a number of restarts, 0 or more"),
+    "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
 }
 _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
     "family": ((str,), "the name of a family"),
@@ -221,10 +229,10 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         source.fail(("server", "host"), str(error))
     if not 0 <= server.get("port", 8080) <= 65535:
         source.fail(("server", "port"), f"{server['port']} is not a port number 0..65535")
-    for key in ("request_timeout", "max_body", "drain"):
-        if key in server and not 0 < server[key] < math.inf:
+    for key, largest in (("request_timeout", MAX_SECONDS), ("max_body", MAX_AMOUNT), ("drain", MAX_SECONDS)):
+        if key in server and not 0 < server[key] <= largest:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
-    if server.get("restarts", 0) < 0:
+    if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
     models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
     if not models:
@@ -266,6 +274,8 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     for bound in ("max_requests", "max_cost"):
         if bound in fields and fields[bound] <= 0:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
+        if fields.get(bound, 0) > MAX_AMOUNT:
+            source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
