@@ -29,6 +29,7 @@ class RestartPolicy:
         self.restarts = 0
         """Restarts since the start, for status; never forgotten."""
         self._in_a_row = 0
+        self._next_delay_s = 0.0
 
     def after_death(self, *, status: int | None, ready_for_s: float | None) -> float | None:
         """Seconds to wait before the next start, or None when there will be none.
@@ -39,14 +40,16 @@ class RestartPolicy:
             return None
         if ready_for_s is not None and ready_for_s >= self._limits.stable_s:
             self._in_a_row = 0
+            self._next_delay_s = 0.0
         if self._in_a_row >= self._limits.budget:
             return None
-        delay = 0.0
-        if self._in_a_row:
-            delay = self._limits.first_delay_s * self._limits.factor ** (self._in_a_row - 1)
+        delay = self._next_delay_s
+        # Step by step and cut each time: a power of the whole row would overflow.
+        later = delay * self._limits.factor if self._in_a_row else self._limits.first_delay_s
+        self._next_delay_s = min(later, self._limits.longest_delay_s)
         self._in_a_row += 1
         self.restarts += 1
-        return min(delay, self._limits.longest_delay_s)
+        return delay
 
     def __repr__(self) -> str:
         return f"<RestartPolicy restarts={self.restarts} in_a_row={self._in_a_row}/{self._limits.budget}>"

@@ -29,6 +29,11 @@ def test_no_delay_is_longer_than_the_longest() -> None:
     assert delays(policy, 100)[-3:] == [3.0, 3.0, 3.0]
 
 
+def test_a_row_of_any_length_has_a_delay() -> None:
+    """The power of the whole row would overflow after about a thousand deaths."""
+    assert delays(RestartPolicy(RestartLimits(budget=3000)), 3000)[-1] == 30.0
+
+
 def test_stable_time_makes_the_budget_whole() -> None:
     """Ready for long enough before the death: this one counts as the first again."""
     policy = RestartPolicy(RestartLimits(budget=2, stable_s=60))
