@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError
 
 from frontend import limits
-from frontend.http import routes
-from frontend.questions import printable
-
-MAX_MESSAGE_CHARS = 300
-"""Of what the parser says; it repeats bytes of the client's."""
+from frontend.http import ingress, routes
 
 log = logging.getLogger("framehost.http")
 
@@ -43,6 +40,17 @@ class ClientConnection(web.RequestHandler):
             lingering_time=limits.LINGERING_S,
         )
 
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """The library's own log of what it did not expect.
+
+        It meets a body that cannot be decoded a second time when it drops the rest of it, after the answer, and
+        ends the connection as it should. No bytes of a client's are worth an error in the log.
+        """
+        if isinstance(kw.get("exc_info"), web.RequestPayloadError):
+            log.debug("the rest of a body cannot be read: %r", kw["exc_info"])
+        else:
+            super().log_exception(*args, **kw)
+
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
@@ -53,14 +61,16 @@ class ClientConnection(web.RequestHandler):
             log.error("a request failed outside of its route", exc_info=exc)
             text = "the server failed on this request; its log has the reason"
         elif isinstance(exc, ContentEncodingError):
-            # Found by the parser, before `ingress.admit` could refuse it.
             log.debug("not decodable: %r", exc)
-            status, text = 415, printable(str(message or exc), MAX_MESSAGE_CHARS)
+            if exc.message.startswith("Can not decode"):
+                # An encoding the library has no code for, found with the headers, before `ingress` could refuse
+                # it. Its advice to install some is not for the client.
+                status, text = 415, f"the Content-Encoding is not supported; {ingress.SUPPORTED}"
+            else:
+                text = f"the body could not be read: {ingress.reason(exc)}"
         else:
             log.debug("not a request: %r", exc)
-            # The further lines of the parser's message draw the client's bytes.
-            reason = str(message or exc).partition("\n")[0]
-            text = printable(f"this is not an HTTP request: {reason}", MAX_MESSAGE_CHARS)
+            text = f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"
         response = self._render(request, status, text)
         response.force_close()
         return response

@@ -15,19 +15,23 @@ from aiohttp.web_exceptions import HTTPException
 from frontend import limits
 from frontend.deployment import refused
 from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout
+from frontend.questions import printable
 from frontend.runtime.admission import BoundedAdmission, Permit, Refusal
 
 ENCODINGS = frozenset({"identity", "gzip", "deflate", "zstd"})
 """Content encodings the HTTP library decodes for us; it passes others through undecoded, so they are refused."""
+
+SUPPORTED = f"supported: {', '.join(sorted(ENCODINGS))}"
+
+MAX_REASON_CHARS = 200
+"""Of what the HTTP library says; it repeats bytes of the client's."""
 
 
 def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit:
     """A permit for this upload, or `RequestTooLarge` / `QueueFull` / `UnsupportedEncoding` before a byte is read."""
     encoding = request.headers.get("Content-Encoding")
     if encoding is not None and encoding.strip().lower() not in ENCODINGS:
-        raise UnsupportedEncoding(
-            f"Content-Encoding {encoding[:40]!r} is not supported; supported: {', '.join(sorted(ENCODINGS))}"
-        )
+        raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not supported; {SUPPORTED}")
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
@@ -63,8 +67,15 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     except TimeoutError:
         raise UploadTimeout(f"no byte of the body arrived for {limits.UPLOAD_IDLE_S:g} s") from None
     except (ContentEncodingError, TransferEncodingError, web.RequestPayloadError, HTTPException) as error:
-        raise BadEncoding(f"the body could not be read: {str(error) or type(error).__name__}"[:300]) from None
+        raise BadEncoding(f"the body could not be read: {reason(error)}") from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def reason(error: BaseException) -> str:
+    """One line of what the HTTP library says about a client's bytes: the rest of it draws them."""
+    told = error.__cause__ or error
+    text = str(getattr(told, "message", "") or told).strip() or type(told).__name__
+    return printable(text.partition("\n")[0].rstrip(" :"), MAX_REASON_CHARS)
 
 
 def _too_large(limit: int) -> RequestTooLarge:

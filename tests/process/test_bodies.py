@@ -28,9 +28,10 @@ def server() -> Iterator[Framehost]:
 
 @pytest.fixture(autouse=True)
 def _serves_on(server: Framehost) -> Iterator[None]:
-    """Whatever a test sent: afterwards nothing is held, the host is the same and the next request is answered."""
+    """Whatever a test sent: it is no error in the log, nothing is held, and the same host answers the next request."""
     host = server.host()["pid"]
     yield
+    assert not any("Traceback" in line or "ERROR" in line for line in server.lines), server.log()
     server.wait(server.idle, "idle")
     answer = server.decide({"tag": "next"})
     assert answer.status == 200

@@ -1,0 +1,82 @@
+"""Bytes that no route can make sense of: each gets one JSON answer at once, and none is an error in the log."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.http.conftest import Edge
+
+HEAD = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PLAIN = b'{"state": "x"}'
+PACKED = gzip.compress(PLAIN)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whoever fills the log fills the disk: what a client sends is never worth a warning."""
+    yield
+    assert not [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING]
+
+
+def sized(encoding: bytes, body: bytes, more: int = 0) -> bytes:
+    return HEAD + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding, len(body) + more) + body
+
+
+def error(answer: bytes, status: int) -> str:
+    """The message of the last response, which has everything that each of ours has."""
+    head, _, body = answer[answer.rindex(b"HTTP/1.") :].partition(b"\r\n\r\n")
+    assert head.split()[1] == str(status).encode()
+    assert b"\r\nContent-Type: application/json" in head
+    assert b"\r\nx-request-id: " in head
+    message: str = json.loads(body)["detail"]["message"]
+    assert "\n" not in message
+    return message
+
+
+# Encodings
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        sized(b"gzip", PLAIN),
+        sized(b"gzip", PLAIN, more=100),
+        sized(b"gzip", PACKED + b"and some more"),
+        sized(b"zstd", PLAIN),
+        sized(b"deflate", PLAIN),
+        sized(b"deflate", zlib.compress(PLAIN)[:-6]),
+        HEAD + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\ne\r\n" + PLAIN + b"\r\n0\r\n\r\n",
+    ],
+    ids=["gzip", "gzip and waiting", "trailing", "zstd", "deflate", "deflate cut", "chunked"],
+)
+async def test_a_body_that_does_not_unpack_is_the_clients_error(edge: Edge, sent: bytes) -> None:
+    """400 in one line, and nothing of it is met again after the answer."""
+    assert "could not be read" in error(await edge.ask(sent), 400)
+    assert edge.held() == (0, 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_body_that_does_not_unpack_at_a_route_that_does_not_read_it(edge: Edge, late: bool) -> None:
+    """The route has answered when the rest of the body is dropped; the connection ends all the same."""
+    sent = sized(b"gzip", b"xxxxx").replace(b"/v1/systemone", b"/nowhere")
+    reader, writer = await edge.connect(sent[:-5] if late else sent)
+    if late:
+        answer = await reader.readuntil(b"}}")
+        writer.write(sent[-5:])
+    else:
+        answer = b""
+    error(answer + await reader.read(), 404)
+    writer.close()
+
+
+async def test_an_encoding_the_library_cannot_read_is_415_without_advice(edge: Edge) -> None:
+    """What to install here is not the client's affair."""
+    message = error(await edge.ask(sized(b"br", PLAIN)), 415)
+    assert "gzip" in message
+    assert "install" not in message
