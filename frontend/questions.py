@@ -17,6 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+ALIASES: Final = ("jev-latest", "jev-preview")
+"""What a request may say for the default model; the SDKs of the field send the first."""
+
 Text: TypeAlias = str | dict[str, Any] | list[Any]
 """A string, or structured text. Never None, a number or a boolean."""
 

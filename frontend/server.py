@@ -12,11 +12,9 @@ from typing import Any
 from frontend import limits
 from frontend.deployment import Availability, Deployment
 from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
-
-ALIASES = ("jev-latest", "jev-preview")
-"""Moving names that the field's SDKs send by default; they mean the default model."""
 
 
 @dataclass(frozen=True, slots=True)

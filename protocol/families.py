@@ -14,6 +14,7 @@ must import neither half; the halves are named as "module:attribute" and resolve
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,7 +45,10 @@ class Family:
     """A function (path, progress) -> lines that describe the checkpoint it has checked, without loading it.
     Raises the host's `ConfigurationError`, and imports no device library; "" = none."""
     marks: tuple[str, ...] = ()
-    """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family."""
+    """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
+    With them, a configured path is one of the file system and has to exist."""
+    bundled: tuple[str, ...] = ()
+    """Names that may be given instead of a path."""
 
 
 BUILT_IN: Final[dict[str, Family]] = {
@@ -57,6 +61,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:TextRequest",
             inspect="executor_host.executors.sparrow:inspect",
             marks=("*.sparrow",),
+            bundled=("nano-general", "nano-robot"),
         ),
         Family(
             name="decider",
@@ -120,7 +125,19 @@ def find(name: str) -> Family:
 
 def resolve(reference: str) -> Any:
     """The object that a "module:attribute" reference names. Imports the module, whose errors pass unchanged."""
+    module, attribute = _parts(reference)
+    return getattr(importlib.import_module(module), attribute)
+
+
+def locate(reference: str) -> None:
+    """Raises unless the module of a reference is installed; imports the packages around it and not the module."""
+    module, _ = _parts(reference)
+    if importlib.util.find_spec(module) is None:
+        raise ModuleNotFoundError(f"No module named {module!r}")
+
+
+def _parts(reference: str) -> tuple[str, str]:
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
         raise ValueError(f"{reference!r} is not of the form module:attribute")
-    return getattr(importlib.import_module(module), attribute)
+    return module, attribute

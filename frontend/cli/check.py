@@ -43,6 +43,7 @@ def add_to(commands: Any, examine: Examine) -> None:
     what.add_argument("path", nargs="?", metavar="PATH", help="a checkpoint: a folder or a file")
     what.add_argument("--config", metavar="FILE", help="a configuration file")
     check.add_argument("--family", metavar="NAME", help="the checkpoint's family (default: by the names of its files)")
+    check.add_argument("--insecure", action="store_true", help="as `serve --insecure`: allow any address")
     check.set_defaults(run=functools.partial(run, examine=examine))
 
 
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace, examine: Examine | None = None) -> int:
         if arguments.family is not None:
             print("framehost: --family goes with the path of a checkpoint, not with --config", file=sys.stderr)
             return ServeExit.CONFIGURATION
-        return _configuration(arguments.config)
+        return _configuration(arguments.config, insecure=arguments.insecure)
     assert examine is not None
     return _checkpoint(arguments.path, arguments.family, examine)
 
@@ -76,11 +77,14 @@ def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
     return 0
 
 
-def _configuration(file: str) -> int:
+def _configuration(file: str, *, insecure: bool) -> int:
     try:
         configuration = config.load(Path(file))
     except config.ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
+    if not insecure and (problem := config.exposed(configuration)) is not None:
+        print(f"framehost: {file}: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     print(f"{file}: listens on {configuration.host} port {configuration.port}")
     for model in configuration.models:

@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 from frontend import limits
 from frontend.families.base import FamilyOptionError, Processor
+from frontend.questions import ALIASES
 from protocol import families
 from protocol.limits import MAX_BUDGET_MS, MAX_NAME_CHARS
 
@@ -105,6 +106,17 @@ class Configuration:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The main listener, then the native ones."""
         return (Endpoint(self.host, self.port), *(model.native for model in self.models if model.native is not None))
+
+
+def exposed(configuration: Configuration) -> str | None:
+    """Why not to listen where other machines can connect, for the first such address; None when there is none."""
+    for endpoint in configuration.endpoints:
+        if not endpoint.loopback:
+            return (
+                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
+                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure"
+            )
+    return None
 
 
 Key = tuple[str, ...]
@@ -266,6 +278,8 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
+    if name in ALIASES:
+        source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
     _only(fields, _MODEL, key, source)
@@ -279,12 +293,20 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
-        processor: type[Processor] = families.resolve(family.processor)
-        processor.check_options(options)
     except families.UnknownFamily as error:
         source.fail((*key, "family"), str(error))
+    processor = _processor(family, (*key, "family"), source)
+    try:
+        processor.check_options(options)
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
+    path = fields.get("path")
+    if path is not None and family.marks and path not in family.bundled:
+        try:
+            Path(path).stat()
+        except (OSError, ValueError) as error:
+            names = f"; names instead of a path: {', '.join(family.bundled)}" if family.bundled else ""
+            source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
         _only(fields["native"], _NATIVE, (*key, "native"), source)
@@ -299,12 +321,28 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     return ModelConfig(
         name=name,
         family=fields["family"],
-        path=fields.get("path"),
+        path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
         options=options,
         native=native,
     )
+
+
+def _processor(family: families.Family, key: Key, source: _Source) -> type[Processor]:
+    """The front's half, imported; of the others, only that they are there. A stranger's module can raise anything."""
+    part = "processor"
+    try:
+        processor = families.resolve(family.processor)
+        if not (isinstance(processor, type) and issubclass(processor, Processor)):
+            raise TypeError("it is not a Processor")
+        for part in ("executor", "payload", *(["native"] if family.native else [])):
+            families.locate(getattr(family, part))
+    except Exception as error:
+        reference = getattr(family, part)
+        why = f"{type(error).__name__}: {error}"
+        source.fail(key, f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
+    return processor
 
 
 def _only(

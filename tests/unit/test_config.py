@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import supervisor
+from executor_host.executors.sparrow import BUNDLED
 from frontend.cli import check, config
 from frontend.cli.config import ConfigurationError
+from protocol import families
 from protocol.exits import ServeExit
 
 
@@ -100,6 +102,10 @@ MISTAKES = [
     ('[server]\ndefault = "n"\n[models.m]\nfamily = "sparrow"\n', 2, "server.default", "there is no model 'n'"),
     ("[models.m]\npath = \"x\"\n", 1, "models.m", "the family is missing"),
     ('[models.m]\n\nfamily = "parrot"\n', 3, "models.m.family", "there is no model family 'parrot'; known families"),
+    ('[models.jev-latest]\nfamily = "sparrow"\n', 1, "models.jev-latest", "always means the default model"),
+    ('[models.m]\nfamily = "sparrow"\npath = "no/such"\n', 3, "models.m.path", "No such file or directory; names"),
+    ('[models.m]\nfamily = "decider"\npath = "nano-robot"\n', 3, "models.m.path", "No such file or directory"),
+    ('[models.m]\nfamily = "sparrow"\npath = "\\u0000"\n', 3, "models.m.path", "null byte"),
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
@@ -166,15 +172,76 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
+BROKEN = {
+    "no processor module": ("no_such_module:P", "json:dumps", "processor 'no_such_module:P'"),
+    "no attribute": ("json:Absent", "json:dumps", "AttributeError"),
+    "an import that raises": ("broken_half:P", "json:dumps", "RuntimeError: half"),
+    "no processor": ("json:dumps", "json:dumps", "is not a Processor"),
+    "no executor module": ("frontend.families.sparrow:SparrowProcessor", "no_such_module:E", "executor 'no_such"),
+    "no executor package": ("frontend.families.sparrow:SparrowProcessor", "no_such.module:E", "executor 'no_such"),
+    "no reference": ("frontend.families.sparrow:SparrowProcessor", "json", "module:attribute"),
+}
+
+
+@pytest.mark.parametrize(("processor", "executor", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_family_whose_halves_cannot_be_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str, executor: str, message: str
+) -> None:
+    """Whatever a stranger's module does: the place, the family and the reason, no traceback."""
+    (tmp_path / "broken_half.py").write_text("raise RuntimeError('half')")
+    monkeypatch.syspath_prepend(tmp_path)
+    family = families.Family("parrot", processor, executor, "protocol.payloads:TextRequest")
+    monkeypatch.setitem(families.BUILT_IN, "parrot", family)
+    with pytest.raises(
+        ConfigurationError, match=r"line 2, key models\.m\.family: .*'parrot' cannot be loaded"
+    ) as caught:
+        config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n'))
+    assert message in str(caught.value)
+
+
+def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may need a device library that the front does not have."""
+    (tmp_path / "device_half.py").write_text("raise RuntimeError('no device')")
+    monkeypatch.syspath_prepend(tmp_path)
+    family = families.Family(
+        "parrot", "frontend.families.sparrow:SparrowProcessor", "device_half:E", "protocol.payloads:TextRequest"
+    )
+    monkeypatch.setitem(families.BUILT_IN, "parrot", family)
+    assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"
+
+
+def test_the_bundled_names_are_those_of_the_host() -> None:
+    """The front does not import the executor, so the names are there twice."""
+    assert set(families.BUILT_IN["sparrow"].bundled) == set(BUNDLED)
+
+
+@pytest.mark.parametrize(
+    "text", ['[server]\nhost = "0.0.0.0"\n[models.m]\nfamily = "sparrow"\n', NATIVE + 'listen = "[::]:1"\n']
+)
+def test_check_refuses_an_address_that_serve_would(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the word that would allow it, and not when the word is given."""
+    file = write(tmp_path, text)
+    assert supervisor.main(["check", "--config", str(file)]) == ServeExit.CONFIGURATION
+    said = capsys.readouterr()
+    assert "--insecure" in said.err
+    assert said.out == ""
+    assert supervisor.main(["check", "--config", str(file), "--insecure"]) == 0
+
+
 # --model NAME=FAMILY[:PATH]
 
 
-def test_models_of_the_command_line() -> None:
+def test_models_of_the_command_line(tmp_path: Path) -> None:
     """NAME=FAMILY, with a path after the first colon; without any, the embedded model."""
-    found = config.from_models(["a=sparrow", "b=sparrow:/some/where:else=x"])
+    file = tmp_path / "where:else=x"
+    file.touch()
+    found = config.from_models(["a=sparrow", f"b=sparrow:{file}", "c=sparrow:nano-robot"])
     assert [(model.name, model.family, model.path) for model in found.models] == [
         ("a", "sparrow", None),
-        ("b", "sparrow", "/some/where:else=x"),
+        ("b", "sparrow", str(file)),
+        ("c", "sparrow", "nano-robot"),
     ]
     assert found.default == "a"
     assert [model.name for model in config.from_models([]).models] == ["sparrow"]
@@ -255,5 +322,5 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
 def test_check_of_a_bad_file_is_exit_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`framehost check`: the same line that `serve` would say."""
     file = write(tmp_path, "[server]\nprot = 1\n")
-    assert check.run(argparse.Namespace(config=str(file), path=None, family=None)) == 2
+    assert check.run(argparse.Namespace(config=str(file), path=None, family=None, insecure=False)) == 2
     assert capsys.readouterr().err.startswith(f"framehost: {file}, line 2, key server.prot: unknown key")
