@@ -24,7 +24,7 @@ def build(server: Server) -> web.Application:
         _add(app, path, "POST", handler)
     for path, handler in GET:
         _add(app, path, "GET", handler)
-    app.router.add_route("*", "/{path:.*}", routes.not_found)
+    app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found)
     return app
 
 

@@ -40,6 +40,17 @@ class ClientConnection(web.RequestHandler):
             lingering_time=limits.LINGERING_S,
         )
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """As the library's, but what its router or its look at `Expect` raised is said as everything else is."""
+        if isinstance(resp, web.HTTPException):
+            words = "there is no such route" if resp.status == 404 else ingress.one_line(resp.text or resp.reason)
+            resp = self._render(request, resp.status, words)
+            if not request.content.is_eof():
+                resp.force_close()
+        return await super().finish_response(request, resp, start_time)
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """The library's own log of what it did not expect.
 

@@ -74,8 +74,12 @@ async def read_body(request: web.Request, limit: int) -> bytes:
 def reason(error: BaseException) -> str:
     """One line of what the HTTP library says about a client's bytes: the rest of it draws them."""
     told = error.__cause__ or error
-    text = str(getattr(told, "message", "") or told).strip() or type(told).__name__
-    return printable(text.partition("\n")[0].rstrip(" :"), MAX_REASON_CHARS)
+    return one_line(str(getattr(told, "message", "") or told)) or type(told).__name__
+
+
+def one_line(text: str) -> str:
+    """The first line of a text of the HTTP library."""
+    return printable(text.strip().partition("\n")[0].rstrip(" :"), MAX_REASON_CHARS)
 
 
 def _too_large(limit: int) -> RequestTooLarge:

@@ -41,7 +41,7 @@ def build(server: Server, name: str) -> web.Application:
     state.add_route("GET", health)
     state.add_route("HEAD", health)
     state.add_route("*", _not_allowed("GET, HEAD"))
-    app.router.add_route("*", "/{path:.*}", _not_found)
+    app.router.add_route("*", "/{path:(?s:.*)}", _not_found)
     return app
 
 

@@ -248,8 +248,9 @@ def method_not_allowed(allowed: str) -> Handler:
 
 
 def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Response:
-    """An error that no route has handled: the request was no HTTP, or a handler has a bug."""
-    return _plain_error(request, status, "api_usage_error" if status < 500 else "internal_error", text)
+    """An error that no route has handled: the request was no HTTP or for no path, or a handler has a bug."""
+    word = "not_found_error" if status == 404 else "api_usage_error" if status < 500 else "internal_error"
+    return _plain_error(request, status, word, text)
 
 
 def _plain_error(

@@ -80,3 +80,35 @@ async def test_an_encoding_the_library_cannot_read_is_415_without_advice(edge: E
     message = error(await edge.ask(sized(b"br", PLAIN)), 415)
     assert "gzip" in message
     assert "install" not in message
+
+
+# Targets and expectations
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"OPTIONS *", 404),
+        (b"CONNECT x:80", 404),
+        (b"GET http://x", 404),
+        (b"GET /a%0ab", 404),
+        (b"GET /a%0d%0ab", 404),
+        (b"POST /v1/systemone%0a", 404),
+        (b"GET /%ff%00", 404),
+        (b"TRACE /healthz", 405),
+    ],
+)
+async def test_a_target_that_no_route_has_is_said_in_json(edge: Edge, line: bytes, status: int) -> None:
+    """Also one that is no path, or has a line's end in it."""
+    answer = await edge.ask(line + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    error(answer, status)
+    word = "not_found_error" if status == 404 else "method_not_allowed"
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == word
+
+
+@pytest.mark.parametrize("line", [b"POST /v1/systemone", b"GET /healthz", b"GET /nowhere", b"OPTIONS *"])
+async def test_an_expectation_that_nobody_has_is_417_in_json(edge: Edge, line: bytes) -> None:
+    """The header is about the connection, so it is refused whatever the path."""
+    answer = await edge.ask(line + b" HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\nConnection: close\r\n\r\n")
+    assert "200-ok" in error(answer, 417)
+    assert answer.count(b"HTTP/1.") == 1
