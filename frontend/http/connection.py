@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.helpers import set_exception
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import ContentEncodingError
 
 from frontend import limits
@@ -39,6 +41,20 @@ class ClientConnection(web.RequestHandler):
             keepalive_timeout=limits.KEEPALIVE_S,
             lingering_time=limits.LINGERING_S,
         )
+
+    def data_received(self, data: bytes) -> None:
+        """As the library's. Where a body stops being HTTP, it queues the error behind the request that waits for
+        that body; here the body ends there."""
+        super().data_received(data)
+        if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
+            return
+        fault = self._messages[-1][0].exc
+        bodies = [payload for _, payload in self._messages]
+        if self._current_request is not None:
+            bodies.append(self._current_request.content)
+        for body in bodies:
+            if not body.is_eof() and body.exception() is None:
+                set_exception(body, web.RequestPayloadError(str(fault)), fault)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from frontend import limits
 from tests.http.conftest import Edge
 
 HEAD = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -112,3 +114,45 @@ async def test_an_expectation_that_nobody_has_is_417_in_json(edge: Edge, line: b
     answer = await edge.ask(line + b" HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\nConnection: close\r\n\r\n")
     assert "200-ok" in error(answer, 417)
     assert answer.count(b"HTTP/1.") == 1
+
+
+# Framing
+
+
+@pytest.mark.parametrize("broken", [b"zz\r\n", b"ffffffffffffffffff\r\n", b"1\r\n{}\r\n", b"1\n{\n"])
+@pytest.mark.parametrize("before", [b"", b"1\r\n{\r\n"])
+async def test_framing_that_breaks_after_the_headers_is_400_at_once(edge: Edge, before: bytes, broken: bytes) -> None:
+    """What comes after it cannot be a body any more, so nobody waits for it."""
+    reader, writer = await edge.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + before)
+    async with asyncio.timeout(limits.UPLOAD_IDLE_S / 2):
+        while edge.held()[0] == 0:
+            await asyncio.sleep(0)
+        writer.write(broken)
+        answer = await reader.read()
+    assert answer.count(b"HTTP/1.") == 1
+    assert "could not be read" in error(answer, 400)
+    assert edge.held() == (0, 0)
+    writer.close()
+
+
+async def test_framing_that_breaks_at_a_route_that_does_not_read_the_body(edge: Edge) -> None:
+    """The route has answered; the connection ends, because nothing after the fault is a request."""
+    reader, writer = await edge.connect(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    answer = await reader.readuntil(b"}}")
+    writer.write(b"zz\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(limits.UPLOAD_IDLE_S / 2):
+        answer += await reader.read()
+    error(answer, 404)
+    assert answer.count(b"HTTP/1.") == 1
+    writer.close()
+
+
+async def test_framing_that_breaks_in_a_request_behind_another(edge: Edge) -> None:
+    """The first is answered as if it were alone; the second is 400."""
+    first = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    reader, writer = await edge.connect(first + HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    writer.write(b"zz\r\n")
+    async with asyncio.timeout(limits.UPLOAD_IDLE_S / 2):
+        answer = await reader.read()
+    error(answer, 400)
+    writer.close()
