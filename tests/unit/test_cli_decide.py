@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -48,9 +51,9 @@ def test_the_other_two_kinds() -> None:
 def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """@FILE and -, as curl has it."""
     (tmp_path / "state").write_text("from a file: é")
-    assert body("--state", f"@{tmp_path / 'state'}", "--noul")["state"] == "from a file: é"
+    assert body("--state", f"@{tmp_path / 'state'}", "--noul", "true=y")["state"] == "from a file: é"
     monkeypatch.setattr("sys.stdin", io.StringIO("from stdin"))
-    assert body("--state", "-", "--noul")["state"] == "from stdin"
+    assert body("--state", "-", "--noul", "true=y")["state"] == "from stdin"
 
 
 @pytest.mark.parametrize(
@@ -60,9 +63,16 @@ def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.
         (["--state", "s", "--noul", "--score", "a"], "give one of"),
         (["--state", "s", "--choice", "=x"], "a name of its own"),
         (["--state", "s", "--choice", "a", "--choice", "a=x"], "a name of its own"),
+        (["--state", "s", "--noul"], "--noul alone asks nothing: give the question with --ask"),
+        (["--state", "s", "--noul", "true"], "--noul alone asks nothing"),
+        (["--state", "s", "--noul", "true=a", "--noul", "true=b"], "a name of its own"),
+        (["--state", "s\udcff", "--noul", "true=y"], "UTF-8"),
+        (["--state", "s", "--noul", "true=y", "--url", "nowhere"], "is not an http address"),
+        (["--state", "s", "--noul", "true=y", "--url", "http://127.0.0.1:x"], "is not an http address"),
+        (["--state", "s", "--noul", "true=y", "--url", "http://[::1"], "is not an http address"),
         (["--state", "s", "--noul", "maybe=x"], "--noul takes true=TEXT and false=TEXT"),
-        (["--state", "@there is no such file", "--noul"], "No such file"),
-        (["--state", "s", "--noul", "--url", "ftp://127.0.0.1/"], "is not an http address"),
+        (["--state", "@there is no such file", "--noul", "true=y"], "No such file"),
+        (["--state", "s", "--noul", "true=y", "--url", "ftp://127.0.0.1/"], "is not an http address"),
     ],
 )
 def test_options_that_make_no_question_are_exit_status_two(
@@ -158,15 +168,17 @@ def url() -> Iterator[str]:
 def test_an_answer_is_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 0; the request went to the one route there is, with or without a slash in the address."""
     Reply.reply = (200, json.dumps(response("noul")).encode())
-    assert supervisor.main(["decide", "--url", url + "/", "--state", "s", "--noul"]) == 0
+    assert supervisor.main(["decide", "--url", url + "/", "--state", "s", "--noul", "true=y"]) == 0
     assert capsys.readouterr().out.startswith("no  (P(yes) 0.250)\n")
-    assert Reply.asked == [("/v1/systemone", {"state": "s", "questions": {"answer": {"type": "noul"}}})]
+    assert Reply.asked == [
+        ("/v1/systemone", {"state": "s", "questions": {"answer": {"type": "noul", "criteria": {"true": "y"}}}})
+    ]
 
 
 def test_json_is_printed_as_it_came(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """For programs: the bytes of the server, unchanged."""
     Reply.reply = (200, b'{ "answers" : 1 }')
-    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "--json"]) == 0
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y", "--json"]) == 0
     assert capsys.readouterr().out == '{ "answers" : 1 }\n'
 
 
@@ -189,7 +201,7 @@ def test_what_the_server_says_is_shown(
 ) -> None:
     """Exit 1 and the server's own sentence, whichever error shape it used."""
     Reply.reply = (status, content)
-    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul"]) == 1
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 1
     assert capsys.readouterr().err == f"framehost decide: {message}\n"
 
 
@@ -197,15 +209,94 @@ def test_what_the_server_says_is_shown(
 def test_an_answer_that_is_none_is_an_error(url: str, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     """Something else listens there, or another version: exit 1 with one line, never a traceback."""
     Reply.reply = (200, content)
-    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul"]) == 1
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("framehost decide: ")
     assert said.count("\n") == 1
 
 
+def test_a_state_file_that_is_no_text_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 and one line."""
+    (tmp_path / "state").write_bytes(b"\xff\xfe")
+    assert supervisor.main(["decide", "--state", f"@{tmp_path / 'state'}", "--noul", "true=y"]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("timeout", ["-1", "0", "nan", "inf", "1e10", "x"])
+def test_a_timeout_that_is_none_is_a_usage_error(timeout: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said by the parser, before anything is asked."""
+    with pytest.raises(SystemExit) as ended:
+        supervisor.main(["decide", "--state", "s", "--noul", "true=y", f"--timeout={timeout}"])
+    assert ended.value.code == 2
+    assert "is not seconds above 0" in capsys.readouterr().err
+
+
+def test_a_strangers_page_is_one_short_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A proxy's error page, with its line breaks and more."""
+    Reply.reply = (404, b"<html>\n" + b"<p>\x1b[2J no such page</p>\n" * 100)
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("framehost decide: 404: <html> <p>\\x1b[2J no")
+    assert said.count("\n") == 1
+    assert len(said) < 150
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, 1e12, float("nan"), float("inf")])
+def test_a_probability_that_is_none_is_an_error(url: str, p: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be a bar of any length."""
+    answer = {**response("noul"), "answers": {"answer": {"type": "noul", "noul": p}}}
+    Reply.reply = (200, json.dumps(answer).encode())
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 1
+    assert "is no framehost of this version" in capsys.readouterr().err
+
+
+def test_control_characters_are_shown_and_the_columns_stay() -> None:
+    """An option's name may hold anything; it must not move the cursor."""
+    names = {"a\x1b[2J\nb": 0.75, "b": 0.25}
+    answer = {"type": "choice", "choice": "a\x1b[2J\nb", "confidence": 0.5, "probabilities": names}
+    lines = decide.render({**response("choice"), "answers": {"answer": answer}}, colour=False).splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("a\\x1b[2J\\nb  (")
+    assert len(lines[1]) == len(lines[2])
+
+
+def decided(url: str, redirection: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command as a shell starts it."""
+    command = f"{sys.executable} -m executor_host.launch.entry decide --url {url} --state s --noul true=y {redirection}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=Path(supervisor.__file__).parent,
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=60,
+    )
+
+
+def test_where_there_are_no_bars_they_are_ascii(url: str) -> None:
+    """Also names that cannot be written are readable."""
+    Reply.reply = (200, json.dumps({**response("noul"), "model": "é"}).encode())
+    ended = decided(url, "", PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"######" in ended.stdout
+    assert b"\\xe9, 7 tokens" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [(">&-", 0, b""), ("| (exec <&-; sleep 1)", 1, b""), (">/dev/full", 1, b"the answer cannot be printed")],
+)
+def test_a_stdout_that_takes_nothing_is_no_traceback(url: str, redirection: str, status: int, said: bytes) -> None:
+    """Closed, a reader that has left, a full disk."""
+    Reply.reply = (200, json.dumps(response("noul")).encode())
+    ended = decided(url, redirection)
+    assert ended.returncode == status
+    assert ended.stderr.count(b"\n") == (1 if said else 0), ended.stderr
+    assert said in ended.stderr
+
+
 def test_nobody_there_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
     """The most common error of all."""
-    assert supervisor.main(["decide", "--url", "http://127.0.0.1:1", "--state", "s", "--noul"]) == 1
+    assert supervisor.main(["decide", "--url", "http://127.0.0.1:1", "--state", "s", "--noul", "true=y"]) == 1
     said = capsys.readouterr().err
     assert "nothing answers at http://127.0.0.1:1" in said
     assert "framehost serve" in said
