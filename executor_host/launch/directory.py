@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -9,9 +11,11 @@ import secrets
 import shutil
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from protocol import addresses
+from protocol.exits import ServeExit
 
 INCARNATION_DIRECTORY_CHARS = 18
 """Longest name of an incarnation: a counter, a dash and eight hexadecimal digits."""
@@ -23,6 +27,19 @@ class DirectoryError(Exception):
 
 class AlreadyRunning(DirectoryError):
     """Another supervisor holds the lock of this port."""
+
+
+_ANOTHER_PORT = "choose another port with --port (make serve PORT=...)"
+
+
+@contextlib.contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Whatever the system has against using `path` is a `DirectoryError`."""
+    try:
+        yield
+    except OSError as error:
+        where = path if error.filename is None else error.filename
+        raise DirectoryError(f"cannot use the runtime directory {path}: {where}: {error.strerror}") from error
 
 
 class RuntimeDirectory:
@@ -37,24 +54,34 @@ class RuntimeDirectory:
         self.launch = self.path / secrets.token_hex(4)
         # The longest path of this launch, checked before anything exists.
         addresses.control(self.launch / ("0" * INCARNATION_DIRECTORY_CHARS))
+        root = self.path.parent.parent
+        if not root.is_dir():
+            raise DirectoryError(f"{root} is no directory; make it, or set XDG_RUNTIME_DIR to one that is there")
         self._make_private(self.path.parent)
         self._make_private(self.path)
-        self._lock = os.open(self.path / addresses.LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self.path / addresses.LOCK_NAME
+        with _usable(lock):
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with _usable(lock):
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise AlreadyRunning(
+                        f"a framehost is already running on port {port} (lock {lock}); {_ANOTHER_PORT}"
+                    ) from None
+            with _usable(self.path):
+                self._clean()
+                self.launch.mkdir(mode=0o700)
+        except BaseException:
             os.close(self._lock)
-            raise AlreadyRunning(f"a framehost is already running on port {port} (lock {self.path / 'lock'})") from None
-        self._clean()
-        self.launch.mkdir(mode=0o700)
+            raise
 
     @staticmethod
     def _make_private(path: Path) -> None:
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _usable(path):
+            path.mkdir(mode=0o700, exist_ok=True)
             facts = path.lstat()
-        except OSError as error:
-            raise DirectoryError(f"cannot make the runtime directory {path}: {error.strerror}") from error
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
             raise DirectoryError(f"{path} must be a directory of this user alone (mode 0700); remove or fix it")
 
@@ -78,15 +105,20 @@ class RuntimeDirectory:
         return path
 
     def publish(self, *, management: str, url: str) -> None:
-        """Say where this supervisor can be asked; replaced in one step, so a reader never sees half of it."""
+        """Say where this supervisor can be asked; replaced in one step, so a reader never sees half of it.
+
+        Raises `DirectoryError`.
+        """
         temporary = self.launch / "info"
-        temporary.write_text(json.dumps({"pid": os.getpid(), "management": management, "url": url}))
-        temporary.replace(self.path / addresses.INFO_NAME)
+        with _usable(self.path):
+            temporary.write_text(json.dumps({"pid": os.getpid(), "management": management, "url": url}))
+            temporary.replace(self.path / addresses.INFO_NAME)
 
     def close(self) -> None:
         """Remove this launch's directory and release the lock. Idempotent."""
         if self._lock >= 0:
-            (self.path / addresses.INFO_NAME).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self.path / addresses.INFO_NAME).unlink(missing_ok=True)
             shutil.rmtree(self.launch, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
@@ -107,3 +139,16 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def why_not_bound(host: str, port: int, error: OSError) -> tuple[ServeExit, str]:
+    """The exit status and the sentence for what `bind` raised: is the port taken, or can it never be had?"""
+    said = f"cannot listen on {host} port {port}: {error.strerror}"
+    if error.errno == errno.EADDRINUSE:
+        asked = f"`framehost status --port {port}` tells whether it is another framehost"
+        return ServeExit.PORT_IN_USE, f"{said}. {asked}; {_ANOTHER_PORT}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return ServeExit.CONFIGURATION, f"{said}. No interface of this machine has the address"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ServeExit.CONFIGURATION, f"{said}. Ports below 1024 are for root; {_ANOTHER_PORT}"
+    return ServeExit.CONFIGURATION, said

@@ -1,0 +1,76 @@
+"""The runtime directory and the port: whatever the system has against them is one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, why_not_bound
+from protocol.exits import ServeExit
+
+
+def test_an_absent_base(tmp_path: Path) -> None:
+    """A wrong XDG_RUNTIME_DIR would otherwise become a folder that nobody looks into."""
+    with pytest.raises(DirectoryError, match=r"absent is no directory.*XDG_RUNTIME_DIR"):
+        RuntimeDirectory(1, base=str(tmp_path / "absent"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("call", ["os.open", "fcntl.flock", "pathlib.Path.mkdir", "pathlib.Path.iterdir"])
+def test_what_the_system_refuses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """No space, read-only, not ours: the path and the reason, and no descriptor stays open."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an fd is no path
+    with monkeypatch.context() as patched:
+        patched.setattr(call, refuse)
+        with pytest.raises(DirectoryError) as caught:
+            RuntimeDirectory(1, base=str(tmp_path))
+    assert os.strerror(number) in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    RuntimeDirectory(1, base=str(tmp_path)).close()
+
+
+def test_a_directory_that_is_gone_is_named_by_publish(tmp_path: Path) -> None:
+    """Somebody cleans /tmp: a sentence, and closing works all the same."""
+    directory = RuntimeDirectory(1, base=str(tmp_path))
+    shutil.rmtree(directory.path)
+    with pytest.raises(DirectoryError, match="No such file"):
+        directory.publish(management="m", url="u")
+    directory.close()
+
+
+def test_a_second_one_hears_how_to_choose_another_port(tmp_path: Path) -> None:
+    """Both spellings: the option and make's variable."""
+    directory = RuntimeDirectory(1, base=str(tmp_path))
+    with pytest.raises(AlreadyRunning, match=r"already running on port 1 .*--port .*PORT="):
+        RuntimeDirectory(1, base=str(tmp_path))
+    directory.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (errno.EADDRINUSE, ServeExit.PORT_IN_USE, "framehost status --port 80"),
+        (errno.EADDRINUSE, ServeExit.PORT_IN_USE, "--port (make serve PORT=...)"),
+        (errno.EADDRNOTAVAIL, ServeExit.CONFIGURATION, "No interface of this machine"),
+        (errno.EACCES, ServeExit.CONFIGURATION, "below 1024"),
+        (errno.EAFNOSUPPORT, ServeExit.CONFIGURATION, "not supported"),
+    ],
+)
+def test_why_a_port_cannot_be_had(number: int, status: ServeExit, said: str) -> None:
+    """Taken is worth another try; the others are wrong until somebody changes something."""
+    found, text = why_not_bound("192.0.2.1", 80, OSError(number, os.strerror(number)))
+    assert found == status
+    assert text.startswith(f"cannot listen on 192.0.2.1 port 80: {os.strerror(number)}")
+    assert said in text
