@@ -166,9 +166,11 @@ def load(path: Path) -> Configuration:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    if text.startswith("\ufeff"):
+        raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also integers and nesting beyond what Python reads
         raise ConfigurationError(f"{path}: not TOML: {error}") from error
     return _build(document, _Source(str(path), text))
 
@@ -354,4 +356,5 @@ def _only(
             source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
         types, expected = known[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            source.fail((*key, name), f"{value!r} is not {expected}")
+            number = {(int,): "; an integer is needed", (int, float): "; a number is needed"}.get(types, "")
+            source.fail((*key, name), f"{value!r} is not {expected}{number}")

@@ -78,7 +78,7 @@ NATIVE = '[models.m]\nfamily = "decider"\n[models.m.native]\n'
 MISTAKES = [
     ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: models, server"),
     ("[server]\nprot = 1\n", 2, "server.prot", "unknown key"),
-    ('[server]\nport = "80"\n', 2, "server.port", "'80' is not a port number"),
+    ('[server]\nport = "80"\n', 2, "server.port", "'80' is not a port number 0..65535; an integer is needed"),
     ("[server]\n\nport = 65536\n", 3, "server.port", "65536 is not a port number"),
     ("[server]\nport = -1\n", 2, "server.port", "not a port number"),
     ("[server]\nport = true\n", 2, "server.port", "True is not a port number"),
@@ -87,6 +87,7 @@ MISTAKES = [
     ("[server]\nrequest_timeout = nan\n", 2, "server.request_timeout", "not seconds above 0"),
     ("[server]\nrequest_timeout = inf\n", 2, "server.request_timeout", "not seconds above 0"),
     ("[server]\ndrain = inf\n", 2, "server.drain", "not seconds above 0"),
+    ('[server]\ndrain = "1"\n', 2, "server.drain", "; a number is needed"),
     ("[server]\naccess_log = 1\n", 2, "server.access_log", "1 is not true or false"),
     ("[server]\nmax_body = 0\n", 2, "server.max_body", "not bytes above 0"),
     ("[server]\nmax_body = 1.5\n", 2, "server.max_body", "not bytes above 0"),
@@ -154,12 +155,21 @@ def test_a_long_model_name_is_refused(tmp_path: Path) -> None:
             config.load(write(tmp_path, f'[models."{name}"]\nfamily = "sparrow"\n'))
 
 
-@pytest.mark.parametrize(("text", "message"), [("x = = 1", "not TOML"), ("[a]\n[a]\n", "not TOML")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("x = = 1", "not TOML"), ("\ufeffx = 1", "byte order mark"), ("[a]\n[a]\n", "not TOML")]
+)
 def test_what_is_no_toml_is_said(tmp_path: Path, text: str, message: str) -> None:
     """With the parser's own line and column."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         config.load(write(tmp_path, text))
     assert "line" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000 + "]" * 5000], ids=["digits", "depth"])
+def test_toml_that_python_does_not_read_is_said(tmp_path: Path, value: str) -> None:
+    """The parser has its own errors for these."""
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        config.load(write(tmp_path, f"x = {value}\n"))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
