@@ -39,6 +39,11 @@ def main() -> int:
     if problem is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return EXIT_CONFIGURATION
+    if sys.argv[1:] == ["--version"]:
+        from importlib import metadata  # slow, and no other command needs it
+
+        print(f"framehost {metadata.version('framehost')}")
+        return 0
     import supervisor
 
     return supervisor.main()

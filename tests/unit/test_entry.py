@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ def test_a_foreign_module_of_our_name_is_named(tmp_path: Path, name: str, packag
     assert lines[0].startswith(f"framehost: the module '{name}' that Python finds is not framehost's: it is {foreign}")
     assert str(ROOT) in lines[0]
     assert "environment of its own" in lines[0]
+
+
+def test_the_version_is_that_of_the_installed_distribution() -> None:
+    """For bug reports: exit 0, one line."""
+    ended = framehost("--version")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == f"framehost {metadata.version('framehost')}\n"
 
 
 def test_without_strangers_the_command_runs() -> None:
