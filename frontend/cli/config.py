@@ -37,7 +37,10 @@ from frontend import limits
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
 from protocol import families
+from protocol.errors import ProtocolError
+from protocol.frames import encode
 from protocol.limits import MAX_BUDGET_MS, MAX_NAME_CHARS
+from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
@@ -303,6 +306,12 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    for part, value in (("options", options), ("path", path)):
+        # The front is told both in the table of models: what does not fit in there would stop it at its start.
+        try:
+            encode(Deployment(models=[{part: value}], default=name, server={}, open=False), incarnation="check")
+        except ProtocolError as error:
+            source.fail((*key, part), str(error))
     if path is not None and family.marks and path not in family.bundled:
         try:
             Path(path).stat()
@@ -356,5 +365,6 @@ def _only(
             source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
         types, expected = known[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            number = {(int,): "; an integer is needed", (int, float): "; a number is needed"}.get(types, "")
+            numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
+            number = f"; {numbers[types]} is needed" if types in numbers else ""
             source.fail((*key, name), f"{value!r} is not {expected}{number}")

@@ -118,6 +118,7 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\noptions = 1\n', 3, "models.m.options", "1 is not a table"),
     ('[models.m]\nfamily = "sparrow"\n[models.m.native]\nlisten = "127.0.0.1:1"\n', 3, "models.m.native", "no native"),
     ('[models.m]\nfamily = "decider"\nnative = 1\n', 3, "models.m.native", "1 is not a table"),
+    (f'[models.m]\nfamily = "decider"\n[models.m.options]\nbatch_rows = {2**70}\n', 3, "models.m.options", "outside"),
     (NATIVE, 3, "models.m.native", "listen is missing"),
     (NATIVE + "listen = 8001\n", 4, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
     (NATIVE + "port = 8001\n", 4, "models.m.native.port", "unknown key; known here: listen"),
@@ -264,6 +265,7 @@ def test_models_of_the_command_line(tmp_path: Path) -> None:
         ("=sparrow", "expected NAME=FAMILY"),
         ("a=", "expected NAME=FAMILY"),
         ("a=:path", "expected NAME=FAMILY"),
+        ("a=sparrow:\udcff", "cannot be packed"),
         ("a=parrot", "no model family 'parrot'"),
     ],
 )
