@@ -11,7 +11,11 @@ INGRESS_REQUESTS: Final = 256
 """Uploads in progress on the port. Above: 429. Small bodies arrive with their headers and pass in microseconds."""
 
 INGRESS_BYTES: Final = 64 * 1024 * 1024
-"""Bodies of all uploads in progress together; a chunked upload counts as the largest body. Above: 429."""
+"""Bodies of all uploads in progress together, as announced or as they have come. Above: 429."""
+
+INGRESS_STEP_BYTES: Final = 64 * 1024
+"""A chunked upload reserves this much at first and whenever it has grown beyond what it has: 256 uploads that stand
+still hold a quarter of the budget, and a body of the usual size never asks again."""
 
 REQUEST_TIMEOUT_S: Final = 30.0
 """Upload, queue and execution of one request together, and the most a client may ask for. Above: 504."""

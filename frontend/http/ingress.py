@@ -1,7 +1,8 @@
 """The way in: how a body is read, under which limits, and what is given back when it is not.
 
-Ingress admission is taken before the first byte of the body is read, for what the client announces (a chunked
-upload announces nothing and counts as the largest body), and given back when the body has been parsed.
+Ingress admission is taken before the first byte of the body is read, for what the client announces, and given back
+when the body has been parsed. A body that has more bytes than its permit (a chunked upload announces nothing, a
+compressed one less than comes out) reserves them as they come, `limits.INGRESS_STEP_BYTES` at a time.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
-    verdict = ingress.try_admit(limit if announced is None else announced)
+    verdict = ingress.try_admit(min(limit, limits.INGRESS_STEP_BYTES) if announced is None else announced)
     if isinstance(verdict, Refusal):
         raise refused(verdict)
     return verdict
 
 
-async def read_body(request: web.Request, limit: int) -> bytes:
-    """The whole body, decompressed, at most `limit` bytes.
+async def read_body(request: web.Request, permit: Permit, limit: int) -> bytes:
+    """The whole body, decompressed, at most `limit` bytes, all of which `permit` has reserved.
 
-    Raises `RequestTooLarge` as soon as the limit is passed, `UploadTimeout` when no byte came for
-    `limits.UPLOAD_IDLE_S`, `BadEncoding` when it does not decompress or ends early. The overall deadline is the
-    caller's. Cancelled: nothing is kept.
+    Raises `RequestTooLarge` as soon as the limit is passed, `QueueFull` when the budget of the permit is in use,
+    `UploadTimeout` when no byte came for `limits.UPLOAD_IDLE_S`, `BadEncoding` when it does not decompress or ends
+    early. The overall deadline is the caller's. Cancelled: nothing is kept.
     """
     content = request.content
     chunks: list[bytes] = []
@@ -63,12 +64,21 @@ async def read_body(request: web.Request, limit: int) -> bytes:
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
+            if size > permit.cost:
+                _grow(permit, size, limit)
             chunks.append(chunk)
     except TimeoutError:
         raise UploadTimeout(f"no byte of the body arrived for {limits.UPLOAD_IDLE_S:g} s") from None
     except (ContentEncodingError, TransferEncodingError, web.RequestPayloadError, HTTPException) as error:
         raise BadEncoding(f"the body could not be read: {reason(error)}") from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _grow(permit: Permit, size: int, limit: int) -> None:
+    step = limits.INGRESS_STEP_BYTES
+    refusal = permit.try_grow(min(limit, -(-size // step) * step) - permit.cost)
+    if refusal is not None:
+        raise refused(refusal)
 
 
 def reason(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, Re
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
 from frontend.http import ingress, routes
+from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
 from protocol.states import RequestEvent
@@ -69,8 +70,8 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
             async with asyncio.timeout_at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
                 full = routes.early_slot(deployment, context)
-                with _admitted(request, server, profile):
-                    body = await _body(request, profile)
+                with _admitted(request, server, profile) as permit:
+                    body = await _body(request, permit, profile)
                     uploaded = True
                     if profile.READY_FIRST:
                         deployment.refuse_unless_ready()
@@ -93,7 +94,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
     return _respond(request, 200, dict(document))
 
 
-def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> Any:
+def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> Permit:
     """The ingress permit of this upload. Its size is the family's limit, not the server's."""
     try:
         return ingress.admit(request, server.ingress, profile.MAX_BODY_BYTES)
@@ -101,9 +102,9 @@ def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> A
         raise NativeRefusal(413, profile.BODY_TOO_LARGE) from None
 
 
-async def _body(request: web.Request, profile: NativeProfile) -> bytes:
+async def _body(request: web.Request, permit: Permit, profile: NativeProfile) -> bytes:
     try:
-        return await ingress.read_body(request, profile.MAX_BODY_BYTES)
+        return await ingress.read_body(request, permit, profile.MAX_BODY_BYTES)
     except RequestTooLarge:
         raise NativeRefusal(413, profile.BODY_TOO_LARGE) from None
 

@@ -157,8 +157,8 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         try:
             async with asyncio.timeout_at(deadline):
                 full = None if server.only is None else early_slot(server.only, context)
-                with ingress.admit(request, server.ingress, limit):
-                    body = await ingress.read_body(request, limit)
+                with ingress.admit(request, server.ingress, limit) as permit:
+                    body = await ingress.read_body(request, permit, limit)
                     if compute.fits_inline(len(body)):
                         question = _parse(body)
                     else:

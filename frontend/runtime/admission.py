@@ -91,12 +91,25 @@ class Permit:
             self._state = PermitState.RELEASED
             require(key, "Permit")
         self.admission: Final = admission
-        self.cost: Final = cost
+        self.cost = cost
+        """What it has reserved; only `try_grow` changes it."""
         self._state = PermitState.HELD
 
     @property
     def state(self) -> PermitState:
         return self._state
+
+    def try_grow(self, more: int) -> Refusal | None:
+        """Reserve `more` cost on top of what this permit has, or refuse and reserve nothing; decided in one step.
+
+        None: it was reserved, and goes back with the rest. Misuse for a permit that is not held any more.
+        """
+        if self._state is not PermitState.HELD:
+            raise Misuse(f"cannot grow {self!r}")
+        refusal = self.admission._reserve_more(self.cost, more)
+        if refusal is None:
+            self.cost += more
+        return refusal
 
     def release(self) -> None:
         """Give the reservation back. Misuse if it was released before, or belongs to a context."""
@@ -180,6 +193,16 @@ class BoundedAdmission:
         self._held += cost
         self._admitted += 1
         return Permit(self, cost, key=KEY)
+
+    def _reserve_more(self, has: int, more: int) -> Refusal | None:
+        """For `Permit.try_grow`."""
+        if type(more) is not int or more < 0:
+            raise Misuse(f"a cost is a non-negative int, not {more!r}")
+        ceiling = self._cost
+        if ceiling is not None and self._held + more > ceiling:
+            return self._refuse("cost", more, self._held, ceiling, permanent=has + more > ceiling)
+        self._held += more
+        return None
 
     def resize(self, *, requests: int | _Keep = KEEP, cost: int | _Keep | None = KEEP) -> None:
         """Change the limits live; what is not named stays, `cost=None` lifts the ceiling.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -77,7 +78,7 @@ async def test_uploads_in_progress_are_bounded_in_number(edge: Edge, monkeypatch
 
 
 async def test_uploads_in_progress_are_bounded_in_bytes(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunked upload announces nothing and counts as the largest body: two of them and 501 bytes do not fit."""
+    """A chunked upload reserves its first step, here the largest body: two of them and 501 bytes do not fit."""
     monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
     chunked = [await edge.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n") for _ in range(2)]
     await until(edge, (2, 2000))
@@ -85,6 +86,53 @@ async def test_uploads_in_progress_are_bounded_in_bytes(edge: Edge, monkeypatch:
     reader, writer = await edge.connect(HEAD + b"Content-Length: 500\r\n\r\n" + b" " * 500)
     assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
     for _, other in [*chunked, (reader, writer)]:
+        other.close()
+    await until(edge, (0, 0))
+
+
+async def test_a_chunked_upload_reserves_as_it_grows(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that stand still hold a step each; one that grows reserves what it has, and all of it goes back."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    monkeypatch.setattr(limits, "INGRESS_STEP_BYTES", 100)
+    chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    still = [await edge.connect(chunked) for _ in range(2)]
+    await until(edge, (2, 200))
+    reader, writer = await edge.connect(chunked)
+    for sent, held in ((100, 100), (1, 200), (98, 200), (750, 1000), (51, 1000)):
+        writer.write(b"%x\r\n%b\r\n" % (sent, b" " * sent))
+        await until(edge, (3, 200 + held))
+    writer.write(b"0\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    await until(edge, (2, 200))
+    for _, other in [*still, (reader, writer)]:
+        other.close()
+    await until(edge, (0, 0))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_an_upload_that_grows_beyond_the_budget_is_429(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """In the middle of it, and everything it held goes back. What is unpacked counts as well as what is sent."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    monkeypatch.setattr(limits, "INGRESS_STEP_BYTES", 100)
+    large = [await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n") for _ in range(2)]
+    await until(edge, (2, 2000))
+    if packed:
+        body = gzip.compress(b" " * 501)
+        head = HEAD + b"Connection: close\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+        answer = await edge.ask(head + body)
+    else:
+        reader, writer = await edge.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1f4\r\n" + b" " * 500 + b"\r\n")
+        await until(edge, (3, 2500))
+        writer.write(b"1\r\n \r\n")
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert b"Retry-After: 1\r\n" in answer
+    assert b"ingress" in answer
+    assert edge.held() == (2, 2000)
+    for _, other in large:
         other.close()
     await until(edge, (0, 0))
 

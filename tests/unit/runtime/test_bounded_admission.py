@@ -136,6 +136,27 @@ def test_giving_back_what_is_not_held_raises_and_is_not_clamped() -> None:
         slots._give_back(0)
 
 
+def test_a_permit_grows_or_is_refused_and_gives_everything_back() -> None:
+    """One step: all of the growth or nothing; what has no place in the whole budget is permanent."""
+    held = BoundedAdmission("bytes", requests=9, cost=10)
+    with admitted(held, 3) as permit, admitted(held, 4):
+        assert permit.try_grow(3) is None
+        assert (permit.cost, held.statistics().held) == (6, 10)
+        refusal = permit.try_grow(1)
+        assert refusal == Refusal("bytes", "cost", requested=1, used=10, bound=10, shortfall=1, permanent=False)
+        refusal = permit.try_grow(5)
+        assert refusal is not None
+        assert refusal.permanent
+        assert (permit.cost, held.statistics().held, held.statistics().rejected) == (6, 10, 2)
+        for cost in (-1, True, 1.5):
+            with pytest.raises(Misuse):
+                permit.try_grow(cost)  # type: ignore[arg-type]
+    statistics = held.statistics()
+    assert (statistics.outstanding, statistics.held, statistics.admitted) == (0, 0, 2)
+    with pytest.raises(Misuse, match="cannot grow"):
+        permit.try_grow(1)
+
+
 def test_leaving_the_block_gives_back_what_it_still_owns() -> None:
     """On success, on an exception, and not twice after an early release."""
     slots = BoundedAdmission("slots", requests=1)
