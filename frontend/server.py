@@ -85,8 +85,8 @@ class Server:
         if asked_ms is None:
             return self.limits.request_timeout_s
         try:
-            wanted = int(asked_ms)
-        except ValueError:
+            wanted = int(asked_ms) if asked_ms.isascii() and asked_ms.isdigit() else 0
+        except ValueError:  # more digits than Python converts
             wanted = 0
         if wanted <= 0:
             raise UsageError("the header x-framehost-timeout-ms is a whole number of milliseconds above 0")

@@ -89,7 +89,7 @@ def test_a_deadline_in_the_upload_gives_the_upload_back(server: Framehost) -> No
     server.wait(server.idle, "idle")
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "soon", "", "1.5", "1e3", "NaN", "9" * 5000])
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "", "1.5", "1e3", "NaN", "9" * 5000, "1_000"])
 def test_a_timeout_header_that_is_no_time_is_refused(server: Framehost, value: str) -> None:
     """A client that cannot say how long it waits is told so; nothing is guessed."""
     answer = server.decide("x", x_framehost_timeout_ms=value)

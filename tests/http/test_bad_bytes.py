@@ -116,6 +116,13 @@ async def test_an_expectation_that_nobody_has_is_417_in_json(edge: Edge, line: b
     assert answer.count(b"HTTP/1.") == 1
 
 
+@pytest.mark.parametrize("value", ["\uff11\uff12", "\u0661\u0662", "1_000", "+5", "1\u00a0", "0x5"])
+async def test_a_timeout_header_is_ascii_digits(edge: Edge, value: str) -> None:
+    """What Python also takes for a number is none."""
+    field = f"x-framehost-timeout-ms: {value}\r\nConnection: close\r\n".encode()
+    assert "x-framehost-timeout-ms" in error(await edge.ask(HEAD + field + b"Content-Length: 2\r\n\r\n{}"), 400)
+
+
 # Framing
 
 
