@@ -34,7 +34,7 @@ serve: $(VENV)/base.stamp
 	$(BIN)/framehost serve --port $(PORT) $(ARGS)
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
