@@ -314,7 +314,9 @@ class Deployment:
         remaining = context.remaining()
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
         if self.availability is Availability.FAILED or wait > patience:
-            raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
+            raise Unavailable(
+                f"{self._unavailable_text()}: the request was not started", retry_after=self._retry_after()
+            )
 
     def refuse_unless_ready(self) -> None:
         """Raise `Unavailable` unless a warm host is there, for dialects that do not wait for one.

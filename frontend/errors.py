@@ -146,10 +146,16 @@ class Unavailable(RequestError):
 
 
 class HostLost(Unavailable):
-    """The executor host died or retired. `dispatched` says whether the unit had been sent to it."""
+    """The executor host died or retired. `dispatched` says whether the unit had been sent to it, and the message
+    says it too: who asks again wants to know whether the first time may have had an effect."""
 
     def __init__(self, message: str, *, dispatched: bool, retry_after: int) -> None:
-        super().__init__(message, retry_after=retry_after)
+        fate = (
+            "was being executed when its host died or was stopped; it is not sent again"
+            if dispatched
+            else "was waiting; what was left of it was not started"
+        )
+        super().__init__(f"{message}: the request {fate}", retry_after=retry_after)
         self.dispatched = dispatched
 
 

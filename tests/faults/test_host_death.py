@@ -45,6 +45,7 @@ def test_what_runs_fails_before_the_next_host_is_ready_and_what_waits_is_answere
         assert 1 <= int(answer.headers["retry-after"]) <= 5
         assert answer.json["detail"]["error_type"] == "service_unavailable"
         assert "toy" in answer.json["detail"]["message"]
+        assert "was being executed" in answer.json["detail"]["message"]
         assert answer.headers["x-request-id"]
         server.queued(3)
         assert tagged(mark) == ["a"]
@@ -158,6 +159,7 @@ def test_another_identity_does_not_inherit_the_queue(runtime: Path) -> None:
         assert answer.status == 503
         assert answer.headers["retry-after"]
         assert "replaced" in answer.json["detail"]["message"]
+        assert "not started" in answer.json["detail"]["message"]
         assert tagged(mark) == []
         assert server.decide({"tag": "c", "mark": str(mark)}).status == 200
         assert tagged(mark) == ["c"]

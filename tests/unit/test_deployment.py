@@ -141,6 +141,8 @@ async def test_a_death_fails_what_runs_and_keeps_what_waits(bench: Bench) -> Non
     with pytest.raises(HostLost) as caught:
         await first
     assert caught.value.dispatched
+    assert "was being executed when its host died" in caught.value.message
+    assert "not sent again" in caught.value.message
     assert host.units.empty()
     assert bench.held() == [(2, 0), (2, 2)]
     successor = await bench.host("2-b")
@@ -179,6 +181,8 @@ async def test_another_identity_ends_the_queue(bench: Bench) -> None:
     with pytest.raises(HostLost) as caught:
         await second
     assert caught.value.dispatched is False
+    assert "not started" in caught.value.message
+    assert "being executed" not in caught.value.message
     assert bench.deployment.statistics().identity == "new"
     asked = bench.ask()
     successor.answer((await successor.unit()).call)
@@ -279,6 +283,7 @@ async def test_a_newcomer_does_not_wait_for_a_host_that_takes_long(bench: Bench)
     with pytest.raises(Unavailable) as caught:
         await bench.ask()
     assert caught.value.retry_after == limits.RETRY_AFTER_SECONDS[1]
+    assert "not started" in caught.value.message
     assert bench.held() == [(0, 0), (0, 0)]
 
 

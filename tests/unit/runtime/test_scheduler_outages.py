@@ -135,7 +135,7 @@ async def test_fail_waiting_ends_every_waiting_unit_with_an_error_of_its_own() -
     assert scheduler.statistics().waiting == 0
     errors = [tasks[name] for name in "bcd"]
     await asyncio.wait(errors)
-    assert [str(task.exception()) for task in errors] == ["no 1", "no 2", "no 3"]
+    assert [str(task.exception()).partition(":")[0] for task in errors] == ["no 1", "no 2", "no 3"]
     assert slots.statistics().outstanding == 1
     assert scheduler.fail_waiting(lambda: RuntimeError("nobody")) == 0
     tasks |= spawn(scheduler, host, "e")
