@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import routes
+from frontend.http import ingress, routes
 from frontend.server import Server
 
 POST = (("/v1/systemone", routes.decide),)
@@ -24,16 +24,16 @@ def build(server: Server) -> web.Application:
         _add(app, path, "POST", handler)
     for path, handler in GET:
         _add(app, path, "GET", handler)
-    app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found)
+    app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found, expect_handler=ingress.expectation)
     return app
 
 
 def _add(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
     for spelling in (path, path + "/"):
         resource = app.router.add_resource(spelling)
-        resource.add_route(method, handler)
+        resource.add_route(method, handler, expect_handler=ingress.expectation)
         allowed = method
         if method == "GET":
             resource.add_route("HEAD", handler)
             allowed = "GET, HEAD"
-        resource.add_route("*", routes.method_not_allowed(allowed))
+        resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)

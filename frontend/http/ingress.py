@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from aiohttp.http import HttpVersion11
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 from aiohttp.web_exceptions import HTTPException
 
@@ -42,6 +43,17 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
     return verdict
 
 
+async def expectation(request: web.Request) -> None:
+    """What a route makes of an `Expect` header before it runs: nothing yet, `read_body` asks for the body when it
+    wants it. So a request that is refused on its headers is never asked for its body."""
+    if request.version == HttpVersion11 and not _continues(request):
+        raise web.HTTPExpectationFailed(text=f"Unknown Expect: {request.headers[hdrs.EXPECT]}")
+
+
+def _continues(request: web.Request) -> bool:
+    return request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+
+
 async def read_body(request: web.Request, permit: Permit, limit: int) -> bytes:
     """The whole body, decompressed, at most `limit` bytes, all of which `permit` has reserved.
 
@@ -49,6 +61,9 @@ async def read_body(request: web.Request, permit: Permit, limit: int) -> bytes:
     `UploadTimeout` when no byte came for `limits.UPLOAD_IDLE_S`, `BadEncoding` when it does not decompress or ends
     early. The overall deadline is the caller's. Cancelled: nothing is kept.
     """
+    if request.version == HttpVersion11 and _continues(request):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the response itself has not begun
     content = request.content
     chunks: list[bytes] = []
     size = 0

@@ -36,7 +36,7 @@ def build(server: Server, name: str) -> web.Application:
     app[routes.SERVER] = server
     app[NAME] = name
     decision = app.router.add_resource("/v1/systemone")
-    decision.add_route("POST", decide)
+    decision.add_route("POST", decide, expect_handler=ingress.expectation)
     decision.add_route("*", _not_allowed("POST"))
     state = app.router.add_resource("/health")
     state.add_route("GET", health)

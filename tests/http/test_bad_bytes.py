@@ -123,6 +123,32 @@ async def test_a_timeout_header_is_ascii_digits(edge: Edge, value: str) -> None:
     assert "x-framehost-timeout-ms" in error(await edge.ask(HEAD + field + b"Content-Length: 2\r\n\r\n{}"), 400)
 
 
+@pytest.mark.parametrize(
+    ("line", "fields", "status"),
+    [
+        (b"POST /v1/systemone", b"Content-Length: 99999999\r\n", 413),
+        (b"POST /v1/systemone", b"Content-Length: 2\r\nContent-Encoding: compress\r\n", 415),
+        (b"POST /v1/systemone", b"Content-Length: 2\r\nx-framehost-timeout-ms: soon\r\n", 400),
+        (b"POST /nowhere", b"Content-Length: 2\r\n", 404),
+        (b"POST /health", b"Content-Length: 2\r\n", 405),
+    ],
+)
+async def test_a_body_that_is_not_wanted_is_not_asked_for(edge: Edge, line: bytes, fields: bytes, status: int) -> None:
+    """A client that asks first is told the end of it, and not to go on."""
+    answer = await edge.ask(line + b" HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n" + fields + b"\r\n")
+    error(answer, status)
+    assert answer.count(b"HTTP/1.") == 1
+
+
+async def test_a_body_that_is_wanted_is_asked_for_once(edge: Edge) -> None:
+    """And then read."""
+    reader, writer = await edge.connect(HEAD + b"Expect: 100-Continue\r\nContent-Length: 2\r\n\r\n")
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"{}")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    writer.close()
+
+
 # Framing
 
 
