@@ -38,7 +38,7 @@ import zmq
 from executor_host import inspection
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
-from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind
+from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.policy import RestartLimits, RestartPolicy
 from frontend import sockets
@@ -668,14 +668,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    for endpoint in configuration.endpoints:
-        if not endpoint.loopback and not arguments.insecure:
-            print(
-                f"framehost: refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
-                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure",
-                file=sys.stderr,
-            )
-            return ServeExit.CONFIGURATION
+    if not arguments.insecure and (problem := config.exposed(configuration)) is not None:
+        print(f"framehost: {problem}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
     with contextlib.ExitStack() as doors:
         opened: list[Door] = []
         for endpoint in configuration.endpoints:
@@ -696,7 +691,11 @@ def _serve(arguments: argparse.Namespace) -> int:
                 natives=dict(zip(natives, others, strict=True)),
             ).run()
 
-        return asyncio.run(serve())
+        try:
+            return asyncio.run(serve())
+        except DirectoryError as error:  # from publish: the directory went away or the disk is full
+            print(f"framehost: {error}", file=sys.stderr)
+            return ServeExit.CONFIGURATION
 
 
 def _door(endpoint: config.Endpoint) -> Door | ServeExit:
@@ -704,12 +703,9 @@ def _door(endpoint: config.Endpoint) -> Door | ServeExit:
     try:
         listener = bind(endpoint.host, endpoint.port)
     except OSError as error:
-        print(
-            f"framehost: cannot listen on {endpoint.host} port {endpoint.port}: {error.strerror}. "
-            f"`framehost status --port {endpoint.port}` tells whether it is another framehost",
-            file=sys.stderr,
-        )
-        return ServeExit.PORT_IN_USE
+        status, text = why_not_bound(endpoint.host, endpoint.port, error)
+        print(f"framehost: {text}", file=sys.stderr)
+        return status
     try:
         return Door(listener, RuntimeDirectory(listener.getsockname()[1]))
     except (DirectoryError, LimitExceeded) as error:
