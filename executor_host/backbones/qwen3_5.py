@@ -414,3 +414,12 @@ def _at(hidden: Any, positions: Any) -> Any:
     import torch
 
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]
+
+
+def is_of_the_device(error: BaseException, device: str) -> bool:
+    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
+    import torch
+
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return device == "cuda" and isinstance(error, torch.AcceleratorError)

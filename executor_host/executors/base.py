@@ -16,6 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+from executor_host.errors import Abandoned
+
 Progress: TypeAlias = Callable[[float, str], None]
 """Called with the fraction done, within [0, 1] and never falling, and a few words for people."""
 
@@ -32,6 +34,22 @@ class Call(Protocol):
     def remaining_ms(self) -> int | None:
         """Milliseconds left of the request's own time, 0 when it is over; None = no limit."""
         ...
+
+
+class WarmUpCall:
+    """The call of a warm-up: nobody leaves, and there is no limit."""
+
+    cancelled = False
+    remaining_ms = None
+
+
+def check(call: Call) -> None:
+    """Raise `Abandoned` when nobody waits for `call` any more or its time is over."""
+    if call.cancelled:
+        raise Abandoned("the call was cancelled")
+    remaining = call.remaining_ms
+    if remaining is not None and remaining <= 0:
+        raise Abandoned("the call ran out of time")
 
 
 class Executor(ABC):

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from executor_host.backbones import qwen3_5
-from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, FatalExecutionError
+from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError
 from executor_host.executors import cua_s1_adapter as adapters
 from executor_host.executors import cua_s1_checkpoint as released
-from executor_host.executors.base import Call, Executor, Progress
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
@@ -140,7 +140,7 @@ class CuaS1Executor(Executor):
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
         try:
             for _ in range(2 if self._settings.graphs else 1):  # the second one replays what the first one recorded
-                hidden = self.execute(PromptRequest(tokens), _WarmUpCall())["hidden"]
+                hidden = self.execute(PromptRequest(tokens), WarmUpCall())["hidden"]
         except FatalExecutionError:
             raise
         except Exception as error:
@@ -172,12 +172,12 @@ class CuaS1Executor(Executor):
             raise Malformed(f"a prompt has at most {released.MAX_PROMPT_TOKENS} tokens")
         try:
             try:
-                reading = backbone.read([payload.tokens], [0], lambda: _check(call))
+                reading = backbone.read([payload.tokens], [0], lambda: check(call))
                 hidden = reading.hidden[0].float().cpu().numpy()
             finally:
                 backbone.synchronize()
         except (MemoryError, RuntimeError) as error:
-            if _is_of_the_device(error, backbone.device.type):
+            if qwen3_5.is_of_the_device(error, backbone.device.type):
                 raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
             raise
         return {"hidden": hidden, "processed": reading.processed, "statistics": backbone.statistics()}
@@ -187,11 +187,6 @@ class CuaS1Executor(Executor):
         if self._backbone is not None:
             self._backbone.close()
         self._backbone = self._rows = None
-
-
-class _WarmUpCall:
-    cancelled = False
-    remaining_ms = None
 
 
 def _combined(files: Mapping[str, str]) -> str:
@@ -208,20 +203,3 @@ def _word(options: Mapping[str, object], name: str) -> str | None:
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigurationError(f"the option {name!r} is {value!r}; it is a word")
     return value
-
-
-def _check(call: Call) -> None:
-    if call.cancelled:
-        raise Abandoned("the call was cancelled")
-    remaining = call.remaining_ms
-    if remaining is not None and remaining <= 0:
-        raise Abandoned("the call ran out of time")
-
-
-def _is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

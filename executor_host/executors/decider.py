@@ -20,14 +20,13 @@ import numpy as np
 
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
-    Abandoned,
     ConfigurationError,
     ExecutionFailed,
     FatalExecutionError,
     NonFinite,
 )
 from executor_host.executors import decider_checkpoint as released
-from executor_host.executors.base import Call, Executor, Progress
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -158,7 +157,7 @@ class DeciderExecutor(Executor):
         request = _example(checkpoint)
         try:
             for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
-                output = self.execute(request, _WarmUpCall())
+                output = self.execute(request, WarmUpCall())
         except FatalExecutionError:
             raise
         except Exception as error:
@@ -188,12 +187,12 @@ class DeciderExecutor(Executor):
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
         try:
             try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: _check(call))
+                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
                 logits = self._project(reading.hidden)
             finally:
                 backbone.synchronize()
         except (MemoryError, RuntimeError) as error:
-            if _is_of_the_device(error, backbone.device.type):
+            if qwen3_5.is_of_the_device(error, backbone.device.type):
                 raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
             raise
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
@@ -221,11 +220,6 @@ class DeciderExecutor(Executor):
         with torch.inference_mode():
             logits: np.ndarray[Any, Any] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
         return logits
-
-
-class _WarmUpCall:
-    cancelled = False
-    remaining_ms = None
 
 
 def _text(options: Mapping[str, object], name: str, default: str, *others: str) -> str:
@@ -284,20 +278,3 @@ def _example(checkpoint: released.Checkpoint) -> RowsRequest:
         candidates=np.array([len(options) for _, _, options in asked], np.int32),
         questions=np.array([question for question, _, _ in asked], np.int32),
     )
-
-
-def _check(call: Call) -> None:
-    if call.cancelled:
-        raise Abandoned("the call was cancelled")
-    remaining = call.remaining_ms
-    if remaining is not None and remaining <= 0:
-        raise Abandoned("the call ran out of time")
-
-
-def _is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from executor_host.backbones import qwen3_5
 from executor_host.errors import (
-    Abandoned,
     ConfigurationError,
     ExecutionFailed,
     FatalExecutionError,
@@ -26,7 +25,7 @@ from executor_host.errors import (
 )
 from executor_host.executors import open_jev_checkpoint as folders
 from executor_host.executors import open_jev_merge
-from executor_host.executors.base import Call, Executor, Progress
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -154,7 +153,7 @@ class OpenJevExecutor(Executor):
         request = _example(checkpoint)
         try:
             for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
-                output = self.execute(request, _WarmUpCall())
+                output = self.execute(request, WarmUpCall())
         except FatalExecutionError:
             raise
         except Exception as error:
@@ -181,12 +180,12 @@ class OpenJevExecutor(Executor):
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
         try:
             try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: _check(call))
+                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
                 hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
             finally:
                 backbone.synchronize()
         except (MemoryError, RuntimeError) as error:
-            if _is_of_the_device(error, backbone.device.type):
+            if qwen3_5.is_of_the_device(error, backbone.device.type):
                 raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
             raise
         return {
@@ -215,11 +214,6 @@ def scores(hidden: NDArray[np.float32], weight: NDArray[np.float32], bias: np.fl
     if not np.isfinite(found).all():
         raise NonFinite("the model's scores are not finite")
     return found
-
-
-class _WarmUpCall:
-    cancelled = False
-    remaining_ms = None
 
 
 def _word(options: Mapping[str, object], name: str, default: str | None, *others: str) -> str | None:
@@ -279,20 +273,3 @@ def _example(checkpoint: folders.Checkpoint) -> RowsRequest:
         candidates=np.ones(len(rows), np.int32),
         questions=np.zeros(len(rows), np.int32),
     )
-
-
-def _check(call: Call) -> None:
-    if call.cancelled:
-        raise Abandoned("the call was cancelled")
-    remaining = call.remaining_ms
-    if remaining is not None and remaining <= 0:
-        raise Abandoned("the call ran out of time")
-
-
-def _is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

@@ -29,8 +29,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.base import Call, Executor, Progress
+from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.payloads import TextRequest
 
 PACKAGE: Final = "sparrow_decider"
@@ -133,7 +133,7 @@ class SparrowExecutor(Executor):
         ]
         document = json.dumps({"state": "User: I was charged twice.", "questions": questions}).encode()
         try:
-            output = self.execute(TextRequest(document), _WarmUpCall())
+            output = self.execute(TextRequest(document), WarmUpCall())
         except Exception as error:
             raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         answers = output["probabilities"]
@@ -162,7 +162,7 @@ class SparrowExecutor(Executor):
         try:
             kept = total = 0
             for where, text in self._texts(state, questions):
-                _check(call)
+                check(call)
                 count = tokenizer.count(text, keep=where[0] == "questions")
                 if count > tokenizer.limit and not self._truncate:
                     raise _too_long(where, count, tokenizer.limit)
@@ -170,7 +170,7 @@ class SparrowExecutor(Executor):
                 kept += min(count, tokenizer.limit)
             probabilities: list[list[float] | None] = []
             for index, question in enumerate(questions):
-                _check(call)
+                check(call)
                 probabilities.append(None if _is_single(question) else _ask(decider, state, question, index))
         finally:
             tokenizer.forget()
@@ -250,11 +250,6 @@ class _Tokenizer:
         return ids
 
 
-class _WarmUpCall:
-    cancelled = False
-    remaining_ms = None
-
-
 def inspect(path: str | None, progress: Progress) -> list[str]:
     """What a model file is, line by line, for people. It is loaded for that, which takes milliseconds."""
     facts = SparrowExecutor(path, {}).load(progress)
@@ -331,14 +326,6 @@ def _content(value: Any) -> str:
     if value is None:
         return ""
     return value.strip() if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _check(call: Call) -> None:
-    if call.cancelled:
-        raise Abandoned("the call was cancelled")
-    remaining = call.remaining_ms
-    if remaining is not None and remaining <= 0:
-        raise Abandoned("the call ran out of time")
 
 
 def _too_long(where: tuple[str | int, ...], count: int, limit: int) -> InputRefused:
