@@ -183,7 +183,7 @@ def test_frames_may_be_views(message: Message) -> None:
         None,
         5,
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
 def test_a_frame_is_a_flat_run_of_bytes(frame: Any, at: int) -> None:
