@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +15,25 @@ from executor_host.launch.directory import AlreadyRunning, DirectoryError, Runti
 from protocol.exits import ServeExit
 
 
-def test_an_absent_base(tmp_path: Path) -> None:
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A short, private directory: socket paths have a limit that pytest's own folders can exceed."""
+    path = Path(tempfile.mkdtemp(prefix="fh-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_an_absent_base(runtime: Path) -> None:
     """A wrong XDG_RUNTIME_DIR would otherwise become a folder that nobody looks into."""
     with pytest.raises(DirectoryError, match=r"absent is no directory.*XDG_RUNTIME_DIR"):
-        RuntimeDirectory(1, base=str(tmp_path / "absent"))
-    assert list(tmp_path.iterdir()) == []
+        RuntimeDirectory(1, base=str(runtime / "absent"))
+    assert list(runtime.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 @pytest.mark.parametrize("call", ["os.open", "fcntl.flock", "pathlib.Path.mkdir", "pathlib.Path.iterdir"])
 def test_what_the_system_refuses_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     """No space, read-only, not ours: the path and the reason, and no descriptor stays open."""
 
@@ -34,27 +44,27 @@ def test_what_the_system_refuses_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(call, refuse)
         with pytest.raises(DirectoryError) as caught:
-            RuntimeDirectory(1, base=str(tmp_path))
+            RuntimeDirectory(1, base=str(runtime))
     assert os.strerror(number) in str(caught.value)
-    assert str(tmp_path) in str(caught.value)
+    assert str(runtime) in str(caught.value)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-    RuntimeDirectory(1, base=str(tmp_path)).close()
+    RuntimeDirectory(1, base=str(runtime)).close()
 
 
-def test_a_directory_that_is_gone_is_named_by_publish(tmp_path: Path) -> None:
+def test_a_directory_that_is_gone_is_named_by_publish(runtime: Path) -> None:
     """Somebody cleans /tmp: a sentence, and closing works all the same."""
-    directory = RuntimeDirectory(1, base=str(tmp_path))
+    directory = RuntimeDirectory(1, base=str(runtime))
     shutil.rmtree(directory.path)
     with pytest.raises(DirectoryError, match="No such file"):
         directory.publish(management="m", url="u")
     directory.close()
 
 
-def test_a_second_one_hears_how_to_choose_another_port(tmp_path: Path) -> None:
+def test_a_second_one_hears_how_to_choose_another_port(runtime: Path) -> None:
     """Both spellings: the option and make's variable."""
-    directory = RuntimeDirectory(1, base=str(tmp_path))
+    directory = RuntimeDirectory(1, base=str(runtime))
     with pytest.raises(AlreadyRunning, match=r"already running on port 1 .*--port .*PORT="):
-        RuntimeDirectory(1, base=str(tmp_path))
+        RuntimeDirectory(1, base=str(runtime))
     directory.close()
 
 
