@@ -10,6 +10,8 @@ Two layouts are served, told apart by the file that only they have:
 
 The released checkpoints are known by base model, revisions and sizes; others are refused unless the operator asks
 for them. Files must not change while the host lives; they are hashed once, before anything loads them.
+
+It is a long file because both layouts end in one description of a checkpoint, and their rules are read together.
 """
 
 from __future__ import annotations
