@@ -176,5 +176,5 @@ class LocalLauncher(HostLauncher):
         self._say = say
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
-        source = f"{spec.deployment} {spec.incarnation}"
+        source = f"{spec.deployment.id} {spec.incarnation}"
         return await start_process("executor_host.main", spec.arguments(), say=lambda line: self._say(source, line))
