@@ -201,6 +201,8 @@ class Deployment:
         self._last_output = {}
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
+        if self.availability is Availability.FAILED:
+            self.availability = Availability.RESTARTING
         self._linked = up
         self._greeting = True
         self._link = HostLink(
