@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host import checkpoints
 from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -75,7 +76,7 @@ class OpenJevExecutor(Executor):
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         self._max_length: int | None = None
         if "max_length" in given:
-            self._max_length = folders.count(given, "the options", "max_length", folders.MAX_LENGTH)
+            self._max_length = checkpoints.count(given, "the options", "max_length", folders.MAX_LENGTH)
         self._checkpoint: folders.Checkpoint | None = None
         self._backbone: qwen3_5.Qwen35 | None = None
 
