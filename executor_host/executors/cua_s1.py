@@ -24,9 +24,6 @@ from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, c
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none."""
-
 WARM_UP: Final = (
     "<|im_start|>system\nYou are a one-pass computer-use decision model. You are shown the current state of a screen "
     "and a fixed, closed list of candidate (element, action) options, each given a single letter. Choose exactly one "
@@ -86,9 +83,8 @@ class CuaS1Executor(Executor):
         {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
         """
         qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
+        device, dtype = qwen3_5.placement(self._device, self._dtype)
         kind = device.partition(":")[0]
-        dtype = DTYPES.get(kind, "float32") if self._dtype == "auto" else self._dtype
         checkpoint = released.verify(
             self.path,
             self._adapter,
