@@ -36,6 +36,7 @@ from typing import Any
 import zmq
 
 from executor_host import inspection
+from executor_host.launch import stacks
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
@@ -58,6 +59,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Progress,
     Ready,
     Serving,
@@ -71,6 +73,9 @@ FRONT_STATUS_TIMEOUT_S = 1.0
 
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
+
+LOOK_S = 0.5
+"""How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
 STOP_MARGIN_S = 2.0
 """After the drain budget, what a process gets to end by itself before it is killed."""
@@ -99,12 +104,17 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.resident_bytes = 0
+        """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self._owner = owner
         self._handle: ProcessHandle | None = None
         self._control: sockets.LoopSocket | None = None
         self._started = 0.0
         self._ready_at: float | None = None
+        self._overdue: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end the incarnation, when it is us."""
 
     async def keep(self) -> None:
         """Start incarnations until the stop, or until the policy gives up."""
@@ -128,6 +138,7 @@ class HostSlot:
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
         self._handle = None
+        self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.model.name,
@@ -160,13 +171,14 @@ class HostSlot:
         if not self.machine.state.settled:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
+        how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not owner.is_stopping():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
+            self.last_death = f"{how}\n{words}".strip()
         if delay is None and not owner.is_stopping():
-            self.failed = ended.describe()
+            self.failed = how
             if words:
                 self.failed += f": {words.splitlines()[-1]}"
         self.up = None
@@ -183,7 +195,7 @@ class HostSlot:
         )
         # The front first, then the people: a log that cannot be written must not keep a death secret.
         if not owner.is_stopping():
-            owner.console.say(self._source, f"ended: {ended.describe()}; {owner.next_step(ended, delay)}")
+            owner.console.say(self._source, f"ended: {how}; {owner.next_step(ended, delay)}")
         owner.settled(self, ended)
         return delay
 
@@ -224,11 +236,35 @@ class HostSlot:
             pid=self._handle.pid,
             facts=message.facts,
         )
+        self.look()
         self._owner.console.settled(self._source)
         self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
         self._owner.tell_front(self.up)
         self.ready.set()
         self._owner.progressed.set()
+
+    def look(self) -> None:
+        """See from outside how the incarnation is; end one that loads for longer than it may."""
+        if self._handle is None or self.machine.state.settled:
+            return
+        self.resident_bytes = resident_bytes(self._handle.pid) or self.resident_bytes
+        limit = self.model.load_limit_s
+        if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
+            self.overdue(f"it was not ready within its load limit of {limit:g} s")
+
+    def overdue(self, cause: str) -> None:
+        """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
+        if self._handle is None or self.machine.state.settled or self._cause:
+            return
+        self._cause = cause
+        self._owner.console.say(self._source, f"{cause}; it is killed after a look at its stacks")
+        self._overdue = self._owner.loop.create_task(self._end(self._handle))
+
+    async def _end(self, handle: ProcessHandle) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go. One that is not ready has nothing to finish and is ended at once."""
@@ -414,8 +450,11 @@ class Supervisor:
         for task in (*hosts, front):
             task.add_done_callback(self._crashed)
         opening = self.loop.create_task(self._open_when_warm())
+        looking = self.loop.create_task(self._look())
+        looking.add_done_callback(self._crashed)
         await self._stop.wait()
         opening.cancel()
+        looking.cancel()
         drained = await self._drain(hosts, front)
         self._management.close()
         self.zmq.destroy(linger=None)
@@ -436,6 +475,12 @@ class Supervisor:
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
         )
+
+    async def _look(self) -> None:
+        while True:
+            for slot in self._hosts.values():
+                slot.look()
+            await asyncio.sleep(LOOK_S)
 
     async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
@@ -559,6 +604,11 @@ class Supervisor:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
             self._front.is_serving(message.address)
+        elif isinstance(message, Overdue) and from_front:
+            slot = self._hosts.get(message.deployment)
+            if slot is not None and slot.incarnation == message.incarnation:
+                limit = slot.model.execution_limit_s or 0.0
+                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
         elif isinstance(message, Status):
             if message.report is None:
                 self._ask_front(peer, envelope.incarnation, envelope.call)
@@ -596,6 +646,7 @@ class Supervisor:
                 "options": dict(model.options),
                 "max_requests": model.max_requests,
                 "max_cost": model.max_cost,
+                "execution_limit_s": model.execution_limit_s,
             }
             for model in self.configuration.models
         ]

@@ -15,6 +15,8 @@ family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
+load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
 [models.NAME.options]       # what the family takes
 truncate = true
@@ -86,6 +88,10 @@ class ModelConfig:
     path: str | None = None
     max_requests: int | None = None
     max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long its host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long its host may load and warm up before it is ended; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
@@ -229,6 +235,8 @@ _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
@@ -251,7 +259,8 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
-    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
     default = server.get("default", models[0].name)
@@ -271,7 +280,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        request_timeout_s=timeout_s,
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
@@ -279,7 +288,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
     )
 
 
-def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
+def _model(name: str, fields: Any, timeout_s: float, source: _Source) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -295,6 +304,9 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+    for limit in ("execution_limit", "load_limit"):
+        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -335,6 +347,9 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
+        # By default never so short that a unit could be ended for which somebody still waits.
+        execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
+        load_limit_s=fields.get("load_limit", 0) or None,
         options=options,
         native=native,
     )
