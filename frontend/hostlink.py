@@ -239,10 +239,9 @@ class HostLink:
             log.warning("host %s: control: %s", self.incarnation, error)
             return
         if isinstance(message, Welcome):
-            if message.busy_epoch not in ("", self._epoch):
-                self._watch.owed()  # the unit of an earlier front: how long it has run already is not known here
-            elif not self._calls:
+            if message.busy_epoch in ("", self._epoch):
                 self._watch.settled()
+            # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
             if not message.report.get("busy"):
