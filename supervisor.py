@@ -43,7 +43,8 @@ from executor_host.launch.local import LocalLauncher, LocalProcess, start_proces
 from executor_host.launch.policy import RestartLimits, RestartPolicy
 from frontend import sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from frontend.cli.config import Configuration, ModelConfig
+from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit

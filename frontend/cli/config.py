@@ -26,16 +26,15 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 from __future__ import annotations
 
 import ipaddress
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from frontend import limits
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
+from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
 from protocol.errors import ProtocolError
 from protocol.frames import encode
@@ -55,10 +54,6 @@ MAX_AMOUNT = 2**40
 
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
-
-
-class ConfigurationError(Exception):
-    """The configuration or a command-line option is wrong. The text names where and what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,60 +117,9 @@ def exposed(configuration: Configuration) -> str | None:
     return None
 
 
-Key = tuple[str, ...]
-
-
-class _Source:
-    """Where keys are in a file, so that an error can point at them. `text` None: the command line."""
-
-    def __init__(self, name: str, text: str | None) -> None:
-        self._name = name
-        self._lines = None if text is None else text.splitlines()
-
-    def fail(self, key: Key, message: str) -> NoReturn:
-        place = self._name
-        if self._lines is not None:
-            place += f", line {self._line(key)}"
-        shown = f", key {'.'.join(key)}" if key else ""
-        raise ConfigurationError(f"{place}{shown}: {message}")
-
-    def _line(self, key: Key) -> int:
-        """The line that sets `key`, else that of the innermost table it would be in, else 1."""
-        assert self._lines is not None
-        best, best_depth = 1, -1
-        table: Key = ()
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
-                table = _split_key(header[1])
-                here = table
-            elif assignment := re.match(
-                r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=", line
-            ):
-                here = table + _split_key(assignment[1])
-            else:
-                continue
-            if here == key[: len(here)] and len(here) > best_depth:
-                best, best_depth = number, len(here)
-        return best
-
-
-def _split_key(text: str) -> Key:
-    return tuple(part.strip("\"' ") for part in re.findall(r"[\w-]+|\"[^\"]*\"|'[^']*'", text))
-
-
 def load(path: Path) -> Configuration:
     """The checked configuration of a TOML file. Raises `ConfigurationError` for everything wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    if text.startswith("\ufeff"):
-        raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers and nesting beyond what Python reads
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
-    return _build(document, _Source(str(path), text))
+    return _build(TomlDocument.read(path))
 
 
 def from_models(arguments: Sequence[str]) -> Configuration:
@@ -189,7 +133,7 @@ def from_models(arguments: Sequence[str]) -> Configuration:
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
-    return _build(document, _Source("--model", None))
+    return _build(TomlDocument("--model", None, document))
 
 
 def endpoint(text: str) -> Endpoint:
@@ -214,7 +158,7 @@ def check_host(host: str) -> str:
     return host
 
 
-_SERVER: dict[str, tuple[tuple[type, ...], str]] = {
+_SERVER: Schema = {
     "host": ((str,), "an IP address"),
     "port": ((int,), "a port number 0..65535"),
     "default": ((str,), "the name of a model"),
@@ -224,7 +168,7 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "access_log": ((bool,), "true or false"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
 }
-_MODEL: dict[str, tuple[tuple[type, ...], str]] = {
+_MODEL: Schema = {
     "family": ((str,), "the name of a family"),
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
@@ -232,13 +176,14 @@ _MODEL: dict[str, tuple[tuple[type, ...], str]] = {
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
-_NATIVE: dict[str, tuple[tuple[type, ...], str]] = {"listen": ((str,), "ADDRESS:PORT")}
+_NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
-def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
-    _only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, (), source)
+def _build(source: TomlDocument) -> Configuration:
+    document = source.content
+    source.only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, ())
     server = document.get("server", {})
-    _only(server, _SERVER, ("server",), source)
+    source.only(server, _SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
     try:
         host = check_host(host)
@@ -279,7 +224,7 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
     )
 
 
-def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
+def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -287,7 +232,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
-    _only(fields, _MODEL, key, source)
+    source.only(fields, _MODEL, key)
     if "family" not in fields:
         source.fail(key, "the family is missing")
     for bound in ("max_requests", "max_cost"):
@@ -320,7 +265,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
-        _only(fields["native"], _NATIVE, (*key, "native"), source)
+        source.only(fields["native"], _NATIVE, (*key, "native"))
         if not family.native:
             source.fail((*key, "native"), f"the family {family.name!r} has no native dialect")
         if "listen" not in fields["native"]:
@@ -340,7 +285,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     )
 
 
-def _processor(family: families.Family, key: Key, source: _Source) -> type[Processor]:
+def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:
     """The front's half, imported; of the others, only that they are there. A stranger's module can raise anything."""
     part = "processor"
     try:
@@ -354,17 +299,3 @@ def _processor(family: families.Family, key: Key, source: _Source) -> type[Proce
         why = f"{type(error).__name__}: {error}"
         source.fail(key, f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
     return processor
-
-
-def _only(
-    fields: Mapping[str, Any], known: Mapping[str, tuple[tuple[type, ...], str]], key: Key, source: _Source
-) -> None:
-    """Refuse unknown keys and wrong types; a boolean is not a number here."""
-    for name, value in fields.items():
-        if name not in known:
-            source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
-        types, expected = known[name]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
-            number = f"; {numbers[types]} is needed" if types in numbers else ""
-            source.fail((*key, name), f"{value!r} is not {expected}{number}")
