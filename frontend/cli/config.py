@@ -9,6 +9,8 @@ max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
 restarts = 5                # how often in a row a dead process is started again; 0: never
+keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
+cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
 [models.NAME]
 family = "sparrow"
@@ -26,12 +28,14 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frontend import limits
+from frontend import keys, limits
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
@@ -99,6 +103,9 @@ class Configuration:
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     restarts: int = DEFAULT_RESTARTS
+    keys: Path | None = None
+    """The file with API keys, which was read and is right."""
+    cors: tuple[str, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -107,12 +114,15 @@ class Configuration:
 
 
 def exposed(configuration: Configuration) -> str | None:
-    """Why not to listen where other machines can connect, for the first such address; None when there is none."""
+    """Why not to listen where other machines can connect, for the first such address; None when there is none,
+    or when keys are needed there."""
+    if configuration.keys is not None or keys.ENVIRONMENT in os.environ:
+        return None
     for endpoint in configuration.endpoints:
         if not endpoint.loopback:
             return (
-                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
-                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure"
+                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, and there are "
+                "no API keys. Give some with --keys FILE, listen on 127.0.0.1 behind a proxy, or say --insecure"
             )
     return None
 
@@ -158,6 +168,15 @@ def check_host(host: str) -> str:
     return host
 
 
+def check_keys(path: Path) -> Path:
+    """`path`, absolute, when the key file there is right. Raises `ConfigurationError`."""
+    keys.distinct((*keys.from_environment(), *keys.read(path)))
+    return path.absolute()
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
+"""As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
+
 _SERVER: Schema = {
     "host": ((str,), "an IP address"),
     "port": ((int,), "a port number 0..65535"),
@@ -166,6 +185,8 @@ _SERVER: Schema = {
     "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
+    "keys": ((str,), "the path of a key file"),
+    "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
 }
 _MODEL: Schema = {
@@ -196,6 +217,13 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+    key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
+    origins = server.get("cors", [])
+    for origin in origins:
+        if not isinstance(origin, str) or _ORIGIN.fullmatch(origin) is None:
+            source.fail(
+                ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
+            )
     models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
@@ -221,6 +249,8 @@ def _build(source: TomlDocument) -> Configuration:
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        keys=key_file,
+        cors=tuple(origins),
     )
 
 
