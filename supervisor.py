@@ -42,9 +42,10 @@ from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.policy import RestartLimits, RestartPolicy
-from frontend import sockets
+from frontend import keys, sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from frontend.cli.config import Configuration, ModelConfig
+from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit
@@ -360,6 +361,8 @@ class FrontSlot:
                     "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
+                    *(["--keys", str(owner.configuration.keys)] if owner.configuration.keys else []),
+                    "--origins", json.dumps(owner.configuration.cors),
                 ],
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
@@ -413,7 +416,7 @@ class Supervisor:
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say)
+        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.epoch = secrets.token_hex(4)
@@ -778,6 +781,10 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
+    if arguments.keys is not None:
+        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
+    else:
+        keys.from_environment()  # what is wrong with it is told now, and not by the front
     if arguments.port is not None:
         if not 0 <= arguments.port <= 65535:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
@@ -800,7 +807,10 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
-    serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
+    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
+    serve.add_argument(
+        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
+    )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
     status.add_to(commands)

@@ -28,6 +28,7 @@ from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, 
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.keys import Account
 from frontend.overdue import OverdueWatch
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
@@ -290,6 +291,8 @@ class Deployment:
         """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
+        if record.account is not None:
+            self._admit_account(record.account, prepared.cost, context)
         self.refuse_unless_expected(context)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
@@ -313,6 +316,12 @@ class Deployment:
             link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
 
         return start
+
+    def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
+        if account.requests is not None:
+            self._admit(account.requests, 0, context)
+        if account.cost is not None:
+            self._admit(account.cost, cost, context)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frontend.cli import config
+from frontend.toml_file import ConfigurationError
 from protocol.exits import ServeExit
 
 Report = Callable[[float, str], None]
@@ -80,7 +81,7 @@ def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
 def _configuration(file: str, *, insecure: bool) -> int:
     try:
         configuration = config.load(Path(file))
-    except config.ConfigurationError as error:
+    except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     if not insecure and (problem := config.exposed(configuration)) is not None:

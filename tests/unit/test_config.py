@@ -10,7 +10,7 @@ import pytest
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
 from frontend.cli import check, config
-from frontend.cli.config import ConfigurationError
+from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
 
