@@ -42,9 +42,10 @@ from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
 from executor_host.launch.memory import resident_bytes
 from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
-from frontend import sockets
+from frontend import keys, sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from frontend.cli.config import Configuration, ModelConfig
+from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit
@@ -60,6 +61,7 @@ from protocol.messages import (
     Message,
     Order,
     Outcome,
+    Overdue,
     Progress,
     Serving,
     Status,
@@ -69,6 +71,9 @@ from protocol.states import Role
 
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
+
+LOOK_S = 0.5
+"""How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
 
 class StartFailed(Exception):
@@ -99,7 +104,7 @@ class Supervisor:
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say)
+        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.epoch = secrets.token_hex(4)
@@ -147,8 +152,10 @@ class Supervisor:
         front = self.loop.create_task(self._front.keep())
         front.add_done_callback(self.slot_done)
         opening = self.loop.create_task(self._open_when_warm())
+        looking = self.loop.create_task(self._look())
+        looking.add_done_callback(self.slot_done)
         await self._stop.wait()
-        for task in (opening, *self._swaps.values()):
+        for task in (opening, looking, *self._swaps.values()):
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
@@ -170,6 +177,13 @@ class Supervisor:
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
         )
+
+    async def _look(self) -> None:
+        while True:
+            for hosts in self._deployments.values():
+                for slot in hosts.slots:
+                    slot.look()
+            await asyncio.sleep(LOOK_S)
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
@@ -289,6 +303,8 @@ class Supervisor:
                 "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
+                *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
+                "--origins", json.dumps(self.configuration.cors),
             ],
             [listener.fileno() for listener in listeners],
         )  # fmt: skip
@@ -309,6 +325,8 @@ class Supervisor:
             options=model.options,
             max_requests=model.max_requests,
             max_cost=model.max_cost,
+            execution_limit_s=model.execution_limit_s,
+            load_limit_s=model.load_limit_s,
         )
 
     def meant(self, name: str) -> Hosts:
@@ -346,7 +364,7 @@ class Supervisor:
             return
         try:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(model, order.settings)
+            successor = config.successor(model, order.settings, self.configuration.request_timeout_s)
         except (ValueError, ConfigurationError) as error:
             answer("invalid", str(error))
             return
@@ -417,6 +435,8 @@ class Supervisor:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
             self._front.is_serving(message.address)
+        elif isinstance(message, Overdue) and from_front:
+            self._overdue(message)
         elif isinstance(message, Drained) and from_front:
             if (hosts := self._deployments.get(message.deployment)) is not None:
                 hosts.drained.set()
@@ -450,6 +470,13 @@ class Supervisor:
                         retry_after_s=slot.load_s,
                     )
                 )
+
+    def _overdue(self, message: Overdue) -> None:
+        hosts = self._deployments.get(message.deployment)
+        for slot in [] if hosts is None else hosts.slots:
+            if slot.incarnation == message.incarnation:
+                limit = slot.deployment.execution_limit_s or 0.0
+                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
 
     def _table(self) -> Deployment:
         return Deployment(
@@ -582,6 +609,10 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
+    if arguments.keys is not None:
+        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
+    else:
+        keys.from_environment()  # what is wrong with it is told now, and not by the front
     if arguments.port is not None:
         if not 0 <= arguments.port <= 65535:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
@@ -604,7 +635,10 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
-    serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
+    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
+    serve.add_argument(
+        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
+    )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
     status.add_to(commands)

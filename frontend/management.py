@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -25,6 +26,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Serving,
     Status,
     Welcome,
@@ -113,6 +115,7 @@ class Management:
                     epoch=self._epoch,
                     pool=server.pool,
                     on_drained=lambda drained: self.tell(Drained(deployment=drained)),
+                    on_overdue=partial(self._overdue, row["id"]),
                 )
             self._deployments[deployment.id] = deployment
         # What every name means changes here, in one step of the loop; who waited for it looks again after that.
@@ -136,6 +139,9 @@ class Management:
             self._opened = True
             self._on_open()
 
+    def _overdue(self, deployment: str, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment, incarnation=incarnation, elapsed_s=seconds))
+
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""
         server = self._server
@@ -145,6 +151,7 @@ class Management:
             "draining": server.draining,
             "default": server.default,
             "requests": dataclasses.asdict(server.requests.statistics()),
+            "keys": None if server.keys is None else server.keys.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()

@@ -8,9 +8,10 @@
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
-                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
-                 cli           supervisor    STATUS
+    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, DRAINED, ORDER, STATUS (both ways), BYE
+                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
+                 cli           supervisor    STATUS, ORDER
+                 supervisor    cli           STATUS, PROGRESS, OUTCOME
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
 refused, because within one protocol version an unknown field would be a meaning silently dropped.
@@ -69,9 +70,10 @@ class Kind(enum.IntEnum):
     DEPLOYMENT = 34
     WANT = 35
     SERVING = 36
-    DRAINED = 37
-    ORDER = 38
-    OUTCOME = 39
+    OVERDUE = 37
+    DRAINED = 38
+    ORDER = 39
+    OUTCOME = 40
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
@@ -374,6 +376,19 @@ class Serving(Message):
     address: str
 
 
+@_message(
+    Kind.OVERDUE,
+    Lane.MANAGEMENT,
+    checks={"deployment": _DEPLOYMENT, "incarnation": _INCARNATION, "elapsed_s": number},
+)
+class Overdue(Message):
+    """The host owes an answer for longer than its model's execution limit. Only the supervisor may act on it."""
+
+    deployment: str
+    incarnation: str
+    elapsed_s: float
+
+
 @_message(Kind.DRAINED, Lane.MANAGEMENT, checks={"deployment": _DEPLOYMENT})
 class Drained(Message):
     """A held or retired deployment has no request left, and will get none unless it becomes current again."""
@@ -414,7 +429,7 @@ BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving, Drained, Order, Outcome,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

@@ -120,6 +120,7 @@ class Hosts:
             "options": dict(spec.options),
             "max_requests": spec.max_requests,
             "max_cost": spec.max_cost,
+            "execution_limit_s": spec.execution_limit_s,
             "replicas": spec.replicas,
         }
 

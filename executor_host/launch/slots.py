@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import zmq
 
+from executor_host.launch import stacks
 from executor_host.launch.base import DeploymentSpec, HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import RuntimeDirectory
@@ -103,6 +104,8 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.resident_bytes = 0
+        """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.restarts))
         self._owner = owner
         self._handle: ProcessHandle | None = None
@@ -111,6 +114,9 @@ class HostSlot:
         self._pause: asyncio.Future[None] | None = None
         self._started = 0.0
         self._ready_at: float | None = None
+        self._overdue: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end the incarnation, when it is us."""
 
     def start(self, *, trial: bool = False) -> asyncio.Task[None]:
         """Keep a host here until `stop`, the server's own or this one's, or until the policy gives up. Done then.
@@ -146,6 +152,7 @@ class HostSlot:
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
         self._handle = None
+        self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.deployment,
@@ -173,15 +180,16 @@ class HostSlot:
         if not self.machine.state.settled:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
+        how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not self._is_leaving():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             if self._trial:
                 delay = None
-            self.last_death = f"{ended.describe()}\n{words}".strip()
+            self.last_death = f"{how}\n{words}".strip()
             if delay is None:
-                self.failed = ended.describe()
+                self.failed = how
                 if words:
                     self.failed += f": {words.splitlines()[-1]}"
         self.up = None
@@ -200,7 +208,7 @@ class HostSlot:
         # The front first, then the people: a log that cannot be written must not keep a death secret.
         if not self._is_leaving():
             step = "its start is given up" if self._trial else owner.next_step(ended, delay)
-            owner.console.say(self._source, f"ended: {ended.describe()}; {step}")
+            owner.console.say(self._source, f"ended: {how}; {step}")
         owner.host_ended(self, ended)
         return delay
 
@@ -243,11 +251,35 @@ class HostSlot:
             pid=self._handle.pid,
             facts=message.facts,
         )
+        self.look()
         self._owner.console.settled(self._source)
         self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
         self._owner.tell_front(self.up)
         self.ready.set()
         self._owner.host_ready(self)
+
+    def look(self) -> None:
+        """See from outside how the incarnation is; end one that loads for longer than it may."""
+        if self._handle is None or self.machine.state.settled:
+            return
+        self.resident_bytes = resident_bytes(self._handle.pid) or self.resident_bytes
+        limit = self.deployment.load_limit_s
+        if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
+            self.overdue(f"it was not ready within its load limit of {limit:g} s")
+
+    def overdue(self, cause: str) -> None:
+        """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
+        if self._handle is None or self.machine.state.settled or self._cause:
+            return
+        self._cause = cause
+        self._owner.console.say(self._source, f"{cause}; it is killed after a look at its stacks")
+        self._overdue = asyncio.get_running_loop().create_task(self._end(self._handle))
+
+    async def _end(self, handle: ProcessHandle) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go; none is started after it. One that is not ready has nothing to finish and
