@@ -41,6 +41,7 @@ from executor_host.launch.directory import AlreadyRunning, DirectoryError, Runti
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
 from executor_host.launch.memory import resident_bytes
+from executor_host.launch.probes import Health, ProbeServer
 from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
 from frontend import keys, sockets
 from frontend.cli import config
@@ -95,9 +96,10 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model."""
+        the native listeners by model. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
@@ -109,6 +111,7 @@ class Supervisor:
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.epoch = secrets.token_hex(4)
         self.restarts = configuration.restarts
+        self.front_limit_s = configuration.front_limit_s
         self.drain_s = configuration.drain_s
         self.clock = time.monotonic
         self.management_address = addresses.management(directory.launch)
@@ -120,6 +123,8 @@ class Supervisor:
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
+        self._served = False
+        """Whether the port has been listened on."""
         self._stop = asyncio.Event()
         self._failure: StartFailed | None = None
         self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
@@ -137,6 +142,7 @@ class Supervisor:
         """The swap that each name is in the middle of."""
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
+        self._probes = None if health is None else ProbeServer(health, self.health)
 
     # Life
 
@@ -145,6 +151,9 @@ class Supervisor:
         # SIGHUP: a closed terminal is a requested stop, too.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.add_signal_handler(number, self._signalled)
+        if self._probes is not None:
+            await self._probes.start()
+            self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
         for hosts in self._deployments.values():
@@ -159,6 +168,8 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        if self._probes is not None:
+            self._probes.close()
         self.zmq.destroy(linger=None)
         if self._failure is not None:
             return self._failure.status
@@ -171,6 +182,7 @@ class Supervisor:
         self._open = True
         self.publish()
         await self._front.serving.wait()
+        self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
         names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
@@ -180,10 +192,28 @@ class Supervisor:
 
     async def _look(self) -> None:
         while True:
+            self._front.look()
             for hosts in self._deployments.values():
                 for slot in hosts.slots:
                     slot.look()
             await asyncio.sleep(LOOK_S)
+
+    def health(self) -> Health:
+        """What the probes may know."""
+        models = [self.meant(name) for name in self._models]
+        fractions = [
+            slot.progress.fraction
+            for slot in (slot for hosts in models if not hosts.ready for slot in hosts.slots)
+            if slot.progress is not None and slot.progress.fraction is not None
+        ]
+        return Health(
+            uptime_s=time.monotonic() - self._started,
+            started=self._served,
+            serving=self._front.answers,
+            stopping=self.is_stopping(),
+            models=tuple(hosts.state for hosts in models),
+            progress=min(fractions, default=None),
+        )
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
@@ -431,6 +461,8 @@ class Supervisor:
             return
         message = envelope.message
         from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
+        if from_front:
+            self._front.pulse.answered(time.monotonic())
         if isinstance(message, Hello) and from_front:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
@@ -505,6 +537,7 @@ class Supervisor:
         report = {
             "pid": os.getpid(),
             "url": self.url,
+            "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
@@ -564,6 +597,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             doors.callback(door.close)
             opened.append(door)
         main_door, *others = opened
+        health = None
+        if configuration.health is not None:
+            try:
+                health = doors.enter_context(bind(configuration.health.host, configuration.health.port))
+                health.listen()
+            except OSError as error:
+                status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
+                print(f"framehost: the health address: {text}", file=sys.stderr)
+                return status
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -573,6 +615,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                health=health,
             ).run()
 
         try:
@@ -607,6 +650,11 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
     )
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.health is not None:
+        try:
+            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--health: {error}") from error
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
     if arguments.keys is not None:
@@ -634,6 +682,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
     serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
     serve.add_argument(

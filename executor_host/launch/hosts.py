@@ -9,7 +9,7 @@ from typing import Any
 from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.memory import freed, group_resident_bytes
 from executor_host.launch.slots import HostSlot, Owner
-from protocol.states import ROLES, Machine, Role, RoleEvent
+from protocol.states import ROLES, HostState, Machine, Role, RoleEvent
 
 STOP_MARGIN_S = 2.0
 """After the drain budget, what a process gets to end by itself before it is killed."""
@@ -66,6 +66,13 @@ class Hosts:
         """Why no host will be started any more, when that is so for all of them."""
         reasons = [slot.failed for slot in self.slots]
         return reasons[0] if all(reason is not None for reason in reasons) else None
+
+    @property
+    def state(self) -> str:
+        """For people and probes: "ready" when a host is, "failed" when none will be, else where the first one is."""
+        if self.ready:
+            return HostState.READY.value
+        return next((slot.state for slot in self.slots if slot.failed is None), "failed")
 
     def notice(self) -> None:
         """A slot has changed: tell whoever waits for it."""

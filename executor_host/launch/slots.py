@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,12 +28,13 @@ from executor_host.launch.directory import RuntimeDirectory
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.memory import resident_bytes
 from executor_host.launch.policy import RestartLimits, RestartPolicy
+from executor_host.launch.pulse import Pulse
 from protocol import addresses
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit, ServeExit
 from protocol.frames import decode, encode
 from protocol.limits import MAX_TEXT_CHARS
-from protocol.messages import Drain, Failure, Hello, HostDown, HostUp, Lane, Message, Progress, Ready, Welcome
+from protocol.messages import Drain, Failure, Hello, HostDown, HostUp, Lane, Message, Progress, Ready, Status, Welcome
 from protocol.states import HOST, HostEvent, HostState, Machine
 from protocol.tensors import Buffer
 
@@ -64,6 +66,7 @@ class Owner(Protocol):
     launcher: HostLauncher
     epoch: str
     restarts: int
+    front_limit_s: float | None
 
     def is_stopping(self) -> bool: ...
 
@@ -104,6 +107,8 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.progressed_at = 0.0
+        self.pulse = Pulse(0.0)
         self.resident_bytes = 0
         """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.restarts))
@@ -151,6 +156,7 @@ class HostSlot:
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
+        self.progressed_at, self.pulse = self._started, Pulse(self._started)
         self._handle = None
         self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
@@ -218,11 +224,12 @@ class HostSlot:
         except ProtocolError as error:
             self._owner.console.say(self._source, f"sent something that is no message: {error}")
             return
+        self.pulse.answered(time.monotonic())
         if isinstance(message, Welcome):
             if self.machine.allows(HostEvent.WELCOME):
                 self.machine.advance(HostEvent.WELCOME)
         elif isinstance(message, Progress):
-            self.progress = message
+            self.progress, self.progressed_at = message, time.monotonic()
             if message.stage == "warming" and self.machine.allows(HostEvent.LOADED):
                 self.machine.advance(HostEvent.LOADED)
             self._owner.console.progress(self._source, message.stage, message.fraction, message.note)
@@ -266,6 +273,8 @@ class HostSlot:
         limit = self.deployment.load_limit_s
         if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
             self.overdue(f"it was not ready within its load limit of {limit:g} s")
+        if self.pulse.due(time.monotonic()):
+            self._tell(Status())
 
     def overdue(self, cause: str) -> None:
         """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
@@ -294,6 +303,8 @@ class HostSlot:
             self.machine.advance(HostEvent.DRAIN)
         if was_ready:
             self._tell(Drain(budget_s=budget_s))
+            # The same request by the other way, for a host whose control thread does not answer any more.
+            self._handle.send_signal(signal.SIGTERM)
         else:
             self._handle.kill()
 
@@ -318,6 +329,11 @@ class HostSlot:
     def _source(self) -> str:
         return f"{self.deployment.id} {self.incarnation}"
 
+    @property
+    def state(self) -> str:
+        """For people and probes: a word of the host table, or "failed" when there will be no next incarnation."""
+        return "failed" if self.failed else self.machine.state.value
+
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`."""
         return {
@@ -325,13 +341,17 @@ class HostSlot:
             "deployment": self.deployment.id,
             "replica": self.replica,
             "family": self.deployment.family,
-            "state": "failed" if self.failed else self.machine.state.value,
+            "state": self.state,
             "incarnation": self.incarnation,
             "pid": self.pid,
             "rss_bytes": resident_bytes(self.pid),
             "restarts": self.policy.restarts,
             "load_s": round(self.load_s, 3),
-            "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
+            "progress": None
+            if self.progress is None
+            else [self.progress.stage, self.progress.fraction, self.progress.note],
+            "progress_age_s": round(time.monotonic() - self.progressed_at, 1),
+            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1) if self.pid else 0.0,
             "last_death": self.last_death,
             "failed": self.failed or "",
         }
@@ -348,8 +368,13 @@ class FrontSlot:
         self.ended: ProcessExit | None = None
         """How the last one ended."""
         self.serving = asyncio.Event()
+        self.pulse = Pulse(0.0)
         self._owner = owner
         self._handle: LocalProcess | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end it, when it is us."""
+        self._resident_bytes = 0
         self._serving_at: float | None = None
 
     async def keep(self) -> None:
@@ -357,7 +382,8 @@ class FrontSlot:
         owner = self._owner
         while not owner.is_stopping():
             self.epoch = owner.mint()
-            self._serving_at = None
+            self._serving_at, self._cause, self._resident_bytes = None, "", 0
+            self.pulse = Pulse(time.monotonic(), owner.front_limit_s)
             ended, words = await self._live()
             self.connected = False
             self.serving.clear()
@@ -366,8 +392,9 @@ class FrontSlot:
                 return
             ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
-            text = f"ended: {ended.describe()}; {owner.next_step(ended, delay)}"
+            how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
+            self.last_death = f"{how}\n{words}".strip()
+            text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
                 return
@@ -392,6 +419,30 @@ class FrontSlot:
         ended = await self._handle.wait()
         return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
 
+    def look(self) -> None:
+        """See from outside how the front is, ask it something, and end one whose event loop stands still."""
+        if self._handle is None or self._cause:
+            return
+        now = time.monotonic()
+        self._resident_bytes = resident_bytes(self._handle.pid) or self._resident_bytes
+        if self.pulse.stalled(now):
+            self._cause = f"no answer for {self.pulse.silent_s(now):.1f} s, front_limit is {self.pulse.limit_s:g} s"
+            self._owner.console.say("front", f"{self._cause}; it is killed after a look at its stacks")
+            self._ending = asyncio.get_running_loop().create_task(self._end(self._handle))
+        elif self.connected and self.pulse.due(now):
+            self._owner.tell_front(Status())
+
+    async def _end(self, handle: LocalProcess) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it serves and its loop turns, as far as is known."""
+        return self.serving.is_set() and self.pulse.answers(time.monotonic())
+
     def is_serving(self, address: str) -> None:
         """The front listens."""
         self._serving_at = time.monotonic()
@@ -409,6 +460,7 @@ class FrontSlot:
             "pid": pid,
             "rss_bytes": resident_bytes(pid),
             "serving": self.serving.is_set(),
+            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1),
             "restarts": self.policy.restarts,
             "last_death": self.last_death,
         }

@@ -41,6 +41,7 @@ class Owner:
         self.stopping = False
         self.console = SimpleNamespace(say=lambda *_: None, settled=lambda *_: None)
         self.restarts = 5
+        self.front_limit_s = None
         self.directory = SimpleNamespace(incarnation=lambda name: tmp_path / name)
         self.handle = Handle()
         self.launcher = SimpleNamespace(start=self._start)
