@@ -324,6 +324,7 @@ class FrontSlot:
                     "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
+                    *(["--tracing"] if owner.configuration.tracing else []),
                 ],
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
@@ -561,7 +562,10 @@ class Supervisor:
             self._front.is_serving(message.address)
         elif isinstance(message, Status):
             if message.report is None:
-                self._ask_front(peer, envelope.incarnation, envelope.call)
+                if from_front:
+                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
+                else:
+                    self._ask_front(peer, envelope.incarnation, envelope.call)
             elif from_front:
                 self._answer(envelope.call, message.report)
 
@@ -617,7 +621,11 @@ class Supervisor:
             return  # answered without it already
         peer, incarnation, call, timer = asked
         timer.cancel()
-        report = {
+        self._send(peer, incarnation, Status(report=self._report(front)), call)
+
+    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
+        return {
             "pid": os.getpid(),
             "url": self.url,
             "uptime_s": round(time.monotonic() - self._started, 1),
@@ -627,7 +635,6 @@ class Supervisor:
             "front": front,
             "hosts": [slot.report() for slot in self._hosts.values()],
         }
-        self._send(peer, incarnation, Status(report=report), call)
 
 
 @dataclass(frozen=True, slots=True)
