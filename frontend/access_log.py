@@ -1,5 +1,5 @@
 """The log line of a request: logfmt, one key and value per thing to search for. No text of the client's is in it
-but the request id, and that only if it was sane."""
+but the request id, and that only if it was sane; of an API key it has the name."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def line(record: RequestRecord, status: int) -> str:
         f"model={_quoted(record.model)}",
         *(f"{name}={value * 1e3:.3f}" for name, value in parts if value is not None),
     ]
+    if record.account is not None:
+        fields.append(f"key={_quoted(record.account.name)}")
     if record.input_tokens:
         fields.append(f"input_tokens={record.input_tokens}")
     return " ".join(fields)

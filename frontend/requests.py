@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from frontend.keys import Account
 from frontend.runtime.signals import Admitted, Granted, Signal, Started
 from protocol.states import REQUEST, Machine, RequestEvent, RequestState
 
@@ -68,7 +69,7 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
     """The life of one request as its state table allows it; a second end raises `BadTransition`.
 
     Times are on the table's clock, in seconds, and None for a part that the request did not get to. `queued_s` and
-    `executed_s` sum over the request's units; what a family computes in the front between two units is in neither.
+    `executed_s` sum over the request's units; what a family computes in the front between two units counts as waiting.
     A request that ends in a part has that part until its end.
     """
 
@@ -76,6 +77,7 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         "_clock",
         "_mark",
         "_table_of_requests",
+        "account",
         "dialect",
         "executed_s",
         "finished_s",
@@ -105,6 +107,8 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         """Whose grammar the request is in; a word of ours, never of the client's."""
         self.model = ""
         """The deployment that has it; empty until one has. Never a name that only the client knows."""
+        self.account: Account | None = None
+        """Whose request it is, where keys are needed."""
         self.input_tokens = 0
         self.received = self._mark = clock()
         self.uploaded_s = self.prepared_s = self.queued_s = self.executed_s = self.finished_s = None

@@ -10,7 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -54,7 +54,8 @@ class FrontCollector(Collector):
         yield from self._now()
         statistics = [deployment.statistics() for deployment in self._server.deployments.values()]
         yield from _queues(statistics)
-        yield from _permits(self._server.ingress.statistics(), statistics)
+        keys = () if self._server.keys is None else self._server.keys.statistics()
+        yield from _permits((self._server.ingress.statistics(), *keys), statistics)
         yield from _models(statistics)
 
     def _requests(self) -> Iterator[Metric]:
@@ -124,7 +125,7 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     yield from (depth, running, abandoned, units, dropped, late)
 
 
-def _permits(ingress: AdmissionStatistics, statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     labels = ["model", "admission"]
     used = GaugeMetricFamily("framehost_permits", "Requests that an admission holds.", labels=labels)
     bound = GaugeMetricFamily("framehost_permits_limit", "Requests that an admission holds at most.", labels=labels)
@@ -132,7 +133,7 @@ def _permits(ingress: AdmissionStatistics, statistics: list[DeploymentStatistics
     most = GaugeMetricFamily("framehost_cost_limit", "Cost that an admission holds at most.", labels=labels)
     admitted = CounterMetricFamily("framehost_admitted", "Requests that an admission let in.", labels=labels)
     rejected = CounterMetricFamily("framehost_rejected", "Requests that an admission refused.", labels=labels)
-    layers = [(["", "ingress"], ingress)]
+    layers = [(["", layer.name], layer) for layer in shared]
     for model in statistics:
         layers += [([model.name, layer.name.removeprefix(f"{model.name} ")], layer) for layer in model.admissions]
     for where, layer in layers:

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from frontend import app
 from frontend.deployment import Availability, Deployment
 from frontend.http.connection import ClientConnection
+from frontend.keys import ApiKey, KeyRing
 from frontend.metrics import Histogram
 from frontend.server import Server, ServerLimits
 from protocol import families
@@ -181,6 +182,15 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
     main.host.answer(unit.call)
     main.host.answer((await main.host.unit()).call)
     await asyncio.gather(*asked)
+
+
+async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) -> None:
+    """Under the key's name, which is the operator's; a key without bounds has none to show."""
+    bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
+    main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)], clock=main.server.clock)
+    samples = await main.scrape()
+    assert samples["framehost_permits_limit", "", "alice key requests"] == 3
+    assert not [key for key in samples if "free" in str(key)]
 
 
 async def test_a_client_that_leaves_is_cancelled_and_its_running_unit_abandoned(main: Main) -> None:
