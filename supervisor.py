@@ -333,6 +333,7 @@ class Supervisor:
                 "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
+                *(["--tracing"] if self.configuration.tracing else []),
                 *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
                 "--origins", json.dumps(self.configuration.cors),
             ],
@@ -476,7 +477,10 @@ class Supervisor:
             self._order(peer, envelope.incarnation, envelope.call, message)
         elif isinstance(message, Status):
             if message.report is None:
-                self._ask_front(peer, envelope.incarnation, envelope.call)
+                if from_front:
+                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
+                else:
+                    self._ask_front(peer, envelope.incarnation, envelope.call)
             elif from_front:
                 self._answer(envelope.call, message.report)
 
@@ -534,7 +538,11 @@ class Supervisor:
             return  # answered without it already
         peer, incarnation, call, timer = asked
         timer.cancel()
-        report = {
+        self._send(peer, incarnation, Status(report=self._report(front)), call)
+
+    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
+        return {
             "pid": os.getpid(),
             "url": self.url,
             "health": "" if self._probes is None else url_of(self._probes.listener),
@@ -545,7 +553,6 @@ class Supervisor:
             "front": front,
             "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
         }
-        self._send(peer, incarnation, Status(report=report), call)
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
         native = self.natives.get(hosts.spec.name)

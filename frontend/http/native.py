@@ -24,7 +24,7 @@ from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
-from protocol.states import RequestEvent, Role
+from protocol.states import Role
 
 NAME = web.AppKey("native_model", str)
 
@@ -51,7 +51,8 @@ def build(server: Server, name: str) -> web.Application:
 
 async def decide(request: web.Request) -> web.Response:
     """POST /v1/systemone."""
-    return await routes.handled(request, _decide, _error_response)
+    # None of our headers: the original has none.
+    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -77,6 +78,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                     permit = upload.enter_context(_admitted(request, server, profile))
                     body = await _body(request, permit, profile)
                     uploaded = True
+                    record.uploaded()
                     if _deployment(request).role is Role.HELD:
                         upload.close()  # waiting for the end of a swap is no upload
                     # The name may mean another deployment than it did when the upload began.
@@ -89,7 +91,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                     profile, identity = deployment.native, deployment.identity
                     prepared = await _prepared(deployment, profile, body, context)
                     upload.close()
-                    record.advance(RequestEvent.PREPARE)
+                    record.prepared()
                     if full is not None:
                         raise full
                     since = server.clock()
