@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
 from frontend.keys import KeyRing
 from frontend.metrics import Metrics
 from frontend.questions import ALIASES
+from frontend.replica import Availability
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
@@ -136,13 +137,14 @@ class Server:
                 return 404, {"status": "unknown", "models": {}}
             chosen = (self.deployments[only],)
         models = {deployment.name: deployment.availability.value for deployment in chosen}
-        ready = sum(state == Availability.READY.value for state in models.values())
+        # An absent model answers too: the request that needs it has it loaded.
+        able = sum(state in (Availability.READY.value, Availability.ABSENT.value) for state in models.values())
         if self.draining:
             status = "draining"
-        elif ready == len(models) and ready:
+        elif able == len(models) and able:
             status = "ok"
-        elif ready:
+        elif able:
             status = "degraded"
         else:
             status = "unavailable"
-        return (200 if ready and not self.draining else 503), {"status": status, "models": models}
+        return (200 if able and not self.draining else 503), {"status": status, "models": models}

@@ -25,8 +25,9 @@ import orjson
 from aiohttp import hdrs, web
 
 from frontend import access_log, compute, limits
-from frontend.deployment import Deployment
+from frontend.deployment import Deployment, Moved
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
+from frontend.families.base import Decision
 from frontend.http import ingress, strict_json, systemone
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
@@ -190,13 +191,25 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                 record.model = server.resolve(question.model).name
                 if full is not None:
                     raise full
-                deployment = await server.taker(question.model, context)
-                decision = await deployment.decide(question, len(body), context, record)
+                deployment, decision = await _decided(server, question, len(body), context, record)
         except (TimeoutError, DeadlineExceeded):
             # The timer, or the runtime's own look at the clock just before it.
             raise TimedOut(_timeout_text(record, deadline - record.received)) from None
         guard.disarm()
     return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
+
+
+async def _decided(
+    server: Server, question: DecisionRequest, size: int, context: ExecutionContext, record: Any
+) -> tuple[Deployment, Decision]:
+    """The decision, and who made it: what the name means, or what it means next when that changes before anything
+    was prepared."""
+    while True:
+        deployment = await server.taker(question.model, context)
+        try:
+            return deployment, await deployment.decide(question, size, context, record)
+        except Moved:
+            continue
 
 
 def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:

@@ -63,6 +63,9 @@ class Owner:
     def host_ended(self, slot: Any, ended: Any) -> None:
         pass
 
+    def front_lost(self) -> None:
+        pass
+
     def dial(self, address: str, receive: Any) -> Any:
         return SimpleNamespace(close=lambda: None, send=lambda _: None)
 
