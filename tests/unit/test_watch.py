@@ -1,0 +1,81 @@
+"""The table of `framehost status --watch`: what a row says, and what of it fits into a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frontend.cli import watch
+
+HOST: dict[str, Any] = {
+    "model": "router",
+    "state": "ready",
+    "incarnation": "3-9f1c2ab4",
+    "pid": 4711,
+    "rss_bytes": 512 * 2**20,
+    "restarts": 1,
+    "progress": None,
+    "progress_age_s": 0.2,
+    "silent_s": 0.0,
+    "failed": "",
+    "last_death": "killed by SIGKILL\nand what it said before",
+}
+MODEL: dict[str, Any] = {
+    "scheduler": {"waiting": 3, "running": 1},
+    "admissions": [{"outstanding": 4, "requests": 1024}],
+}
+REPORT: dict[str, Any] = {
+    "url": "http://127.0.0.1:8080",
+    "uptime_s": 62.4,
+    "stopping": False,
+    "front_process": {"pid": 4712, "rss_bytes": 2**30, "restarts": 0, "serving": True, "silent_s": 0.0},
+    "front": {"requests": {"open": 4}, "models": {"router": MODEL}},
+    "hosts": [HOST],
+}
+
+
+def columns(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_row_has_everything_that_one_looks_for() -> None:
+    """Model, state, incarnation, pid, memory, queue, in flight, permits, restarts, last death: in one line."""
+    head, _, headings, row = watch.table(REPORT)
+    assert "http://127.0.0.1:8080" in head
+    assert "port open" in head
+    assert "front pid 4712, 1.0 GiB" in head
+    assert columns(headings) == list(watch.HEADINGS)
+    assert columns(row) == [
+        "router", "ready", "3-9f1c2ab4", "4711", "512 MiB", "3", "1", "4/1024", "1", "killed by SIGKILL"
+    ]  # fmt: skip
+
+
+def test_a_loading_host_shows_its_progress() -> None:
+    """A bar, what is being done, and since when nothing has been heard: a load that hangs looks different."""
+    host = {**HOST, "state": "loading", "progress": ["loading", 0.5, "2.1 of 4.2 GiB"], "last_death": ""}
+    assert watch.table({**REPORT, "hosts": [host]})[-1].endswith("████████░░░░░░░░ 50% 2.1 of 4.2 GiB")
+    host["progress_age_s"] = 31.0
+    assert watch.table({**REPORT, "hosts": [host]})[-1].endswith("2.1 of 4.2 GiB (for 31 s)")
+
+
+def test_silence_is_told() -> None:
+    """Of a control lane in its row, of the front in the summary."""
+    assert watch.table({**REPORT, "hosts": [{**HOST, "silent_s": 12.0}]})[-1].endswith("silent for 12 s")
+    process = {**REPORT["front_process"], "silent_s": 7.0}
+    assert "silent for 7 s" in watch.table({**REPORT, "front_process": process, "front": None})[0]
+
+
+def test_without_a_front_its_counts_are_missing_and_nothing_else() -> None:
+    """The supervisor answers alone."""
+    head, *_, row = watch.table({**REPORT, "front": None})
+    assert "not answering" in head
+    assert columns(row)[5:8] == ["-", "-", "-"]
+
+
+def test_a_small_window_gets_the_beginning_and_the_number_of_the_rest() -> None:
+    """Never a line more or a column more than the window has, whatever its size."""
+    lines = [f"line {number}" for number in range(10)]
+    assert watch.fitted(lines, 80, 10) == lines
+    assert watch.fitted(lines, 80, 4) == ["line 0", "line 1", "line 2", "... 7 more lines"]
+    assert watch.fitted(lines, 4, 2) == ["line", "... "]
+    assert watch.fitted(lines, 80, 1) == ["... 10 more lines"]
+    assert watch.fitted(lines, 0, 0) == []
