@@ -387,6 +387,7 @@ class FrontSlot:
                     "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
+                    *(["--tracing"] if owner.configuration.tracing else []),
                     *(["--keys", str(owner.configuration.keys)] if owner.configuration.keys else []),
                     "--origins", json.dumps(owner.configuration.cors),
                 ],
@@ -694,7 +695,10 @@ class Supervisor:
                 slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
         elif isinstance(message, Status):
             if message.report is None:
-                self._ask_front(peer, envelope.incarnation, envelope.call)
+                if from_front:
+                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
+                else:
+                    self._ask_front(peer, envelope.incarnation, envelope.call)
             elif from_front:
                 self._answer(envelope.call, message.report)
 
@@ -751,7 +755,11 @@ class Supervisor:
             return  # answered without it already
         peer, incarnation, call, timer = asked
         timer.cancel()
-        report = {
+        self._send(peer, incarnation, Status(report=self._report(front)), call)
+
+    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
+        return {
             "pid": os.getpid(),
             "url": self.url,
             "health": "" if self._probes is None else url_of(self._probes.listener),
@@ -762,7 +770,6 @@ class Supervisor:
             "front": front,
             "hosts": [slot.report() for slot in self._hosts.values()],
         }
-        self._send(peer, incarnation, Status(report=report), call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialSc
 from protocol import families
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
-from protocol.states import RequestEvent
 
 T = TypeVar("T")
 
@@ -74,6 +73,8 @@ class DeploymentStatistics:
     scheduler: SchedulerStatistics
     admissions: tuple[AdmissionStatistics, ...]
     link: LinkStatistics | None
+    host: Mapping[str, Any]
+    """What the host last said of itself; empty until it was asked."""
 
 
 class Deployment:
@@ -273,9 +274,11 @@ class Deployment:
         processor, identity = self.processor, self.identity
         size = body_bytes * processor.PREPARE_WEIGHT
         prepared = await self.computed(context, size, lambda: processor.prepare(request))
-        record.advance(RequestEvent.PREPARE)
+        record.prepared()
         outputs = await self.execute(processor, identity, prepared, context, record)
-        return await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        record.input_tokens = decision.input_tokens
+        return decision
 
     async def computed(self, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
         """What `work` on `size` bytes returns: done here when small, else in the pool (`compute.in_pool`)."""
@@ -298,13 +301,13 @@ class Deployment:
         for index, unit in enumerate(prepared.units):
             if self.identity != identity:
                 raise self._replaced()
-            output = await self.scheduler.run_with_context(context, self._sender(unit, context))
+            output = await self.scheduler.run_with_context(context, self._sender(unit, context, record.request_id))
             record.unit_done()
             self._last_output = output.values
             outputs.append(family.absorb(prepared, index, output.values))
         return outputs
 
-    def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
+    def _sender(self, unit: object, context: ExecutionContext, request_id: str) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
 
@@ -313,7 +316,7 @@ class Deployment:
             link = self._link
             assert link is not None, "the scheduler grants only while a host is linked"
             remaining = context.remaining() if not context.closed else None
-            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
+            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
 
         return start
 
@@ -359,6 +362,11 @@ class Deployment:
     def _unavailable_text(self) -> str:
         return f"model {self.name!r} is {self.availability.value}"
 
+    def ask_host(self) -> None:
+        """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
+        if self._link is not None:
+            self._link.ask()
+
     def statistics(self) -> DeploymentStatistics:
         """Counts and states, for health, status and tests."""
         return DeploymentStatistics(
@@ -371,6 +379,7 @@ class Deployment:
             scheduler=self.scheduler.statistics(),
             admissions=tuple(layer.statistics() for layer in self._layers),
             link=None if self._link is None else self._link.statistics(),
+            host={} if self._link is None else self._link.report,
         )
 
     def __repr__(self) -> str:

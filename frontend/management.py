@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,9 @@ from protocol.messages import (
 )
 from protocol.messages import Deployment as DeploymentTable
 
+ANSWER_S = 1.0
+"""How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
+
 log = logging.getLogger("framehost.management")
 
 
@@ -53,6 +56,7 @@ class Management:
         self._server, self._context, self._epoch = server, context, epoch
         self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
         self._opened = False
+        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
 
@@ -66,6 +70,22 @@ class Management:
     def serving(self, address: str) -> None:
         """Say that the port is open."""
         self.tell(Serving(address=address))
+
+    async def ask(self) -> Mapping[str, Any] | None:
+        """What the supervisor knows of the processes; None when it does not say so within `ANSWER_S`.
+
+        All who ask meanwhile share one question. Cancelling one of them changes nothing for the others.
+        """
+        asked = self._asked
+        if asked is None or asked.done():
+            asked = self._asked = self._server.loop.create_future()
+            self.tell(Status())
+        await asyncio.wait([asked], timeout=ANSWER_S)
+        if asked.done():
+            return asked.result()
+        if self._asked is asked:
+            self._asked = None  # whoever comes next asks anew
+        return None
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
@@ -91,7 +111,10 @@ class Management:
         elif isinstance(message, HostDown):
             self._server.deployments[message.deployment].host_down(message)
         elif isinstance(message, Status):
-            self.tell(Status(report=self.report()), call)
+            if message.report is None:
+                self.tell(Status(report=self.report()), call)
+            elif self._asked is not None and not self._asked.done():
+                self._asked.set_result(message.report)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
         elif not isinstance(message, Welcome):

@@ -198,11 +198,13 @@ class Ready(Message):
     facts: dict[str, Any]
 
 
-@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree})
+@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree, "request": text(limits.MAX_NAME_CHARS)})
 class Execute(Message):
-    """One admitted unit. `payload` is the family's payload type, as its fields."""
+    """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
+    the unit belongs to, for the host's log; empty for a unit that is nobody's."""
 
     payload: dict[str, Any]
+    request: str = ""
 
 
 @_message(Kind.RESULT, Lane.DATA, checks={"outputs": tree, "elapsed_us": _COUNT})

@@ -23,7 +23,6 @@ from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
-from protocol.states import RequestEvent
 
 NAME = web.AppKey("native_model", str)
 
@@ -50,7 +49,8 @@ def build(server: Server, name: str) -> web.Application:
 
 async def decide(request: web.Request) -> web.Response:
     """POST /v1/systemone."""
-    return await routes.handled(request, _decide, _error_response)
+    # None of our headers: the original has none.
+    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -75,12 +75,13 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                 with _admitted(request, server, profile) as permit:
                     body = await _body(request, permit, profile)
                     uploaded = True
+                    record.uploaded()
                     if profile.READY_FIRST:
                         deployment.refuse_unless_ready()
                     # The incarnation may change while we wait: what is prepared belongs to this one's weights.
                     profile, identity = deployment.native, deployment.identity
                     prepared = await _prepared(deployment, profile, body, context)
-                record.advance(RequestEvent.PREPARE)
+                record.prepared()
                 if full is not None:
                     raise full
                 since = server.clock()

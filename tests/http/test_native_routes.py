@@ -353,7 +353,7 @@ async def test_the_log_has_the_status_that_the_client_got(listener: Listener, ca
         host.answer(unit.call, failure())
         await running
     lines = [(record.levelname, record.getMessage().split()[1:3]) for record in caplog.records]
-    assert lines == [("INFO", ["refused", "503"]), ("WARNING", ["failed", "500"])]
+    assert lines == [("INFO", ["outcome=refused", "status=503"]), ("WARNING", ["outcome=failed", "status=500"])]
 
 
 async def test_the_profile_is_that_of_the_current_host(listener: Listener) -> None:
