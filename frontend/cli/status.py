@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import secrets
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-import zmq
-
 from frontend.cli import watch
-from protocol import addresses
-from protocol.errors import ProtocolError
-from protocol.frames import decode, encode
-from protocol.messages import Lane, Status
-
-ANSWER_MS = 3_000
-"""A running supervisor answers in milliseconds, also while its front is dead; then it waits one second for it."""
-
-
-class NotRunning(Exception):
-    """No supervisor answers for this port; the text says what was found instead."""
+from frontend.cli.line import NotRunning, line
+from protocol.messages import Status
 
 
 def add_to(commands: Any) -> None:
@@ -41,49 +26,12 @@ def add_to(commands: Any) -> None:
 
 def ask(port: int) -> dict[str, Any]:
     """The report of the supervisor behind `port`. Raises `NotRunning`."""
-    directory = addresses.runtime_directory(port)
-    info = directory / addresses.INFO_NAME
-    if not _locked(directory / addresses.LOCK_NAME):
-        raise NotRunning(f"no framehost is running on port {port}; start one with: framehost serve --port {port}")
-    try:
-        management: str = json.loads(info.read_text())["management"]
-    except (OSError, ValueError, KeyError) as error:
-        raise NotRunning(f"the framehost on port {port} is just starting or stopping ({info}: {error})") from None
-    me = f"cli-{secrets.token_hex(4)}"
-    context = zmq.Context()
-    try:
-        with context.socket(zmq.DEALER) as socket:
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.IDENTITY, me.encode())
-            socket.setsockopt(zmq.RCVTIMEO, ANSWER_MS)
-            socket.connect(management)
-            socket.send_multipart(encode(Status(), incarnation=me, call=1))
-            message = decode(socket.recv_multipart(), lane=Lane.MANAGEMENT, incarnation=me).message
-    except zmq.Again:
-        raise NotRunning(f"the supervisor of port {port} holds its lock and does not answer") from None
-    except ProtocolError as error:
-        raise NotRunning(f"the supervisor of port {port} speaks another protocol: {error}") from None
-    finally:
-        context.destroy(linger=0)
+    with line(port) as supervisor:
+        supervisor.say(Status())
+        message = supervisor.hear()
     if not isinstance(message, Status) or message.report is None:
         raise NotRunning(f"the supervisor of port {port} answered with something else")
     return message.report
-
-
-def _locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock: the one thing that does not outlive it."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -139,8 +87,8 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
     lines = [
         (
-            f"model   {host['model']} ({host['family']})  {host['state']}  incarnation {host['incarnation']}, {where}, "
-            f"loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
+            f"model   {host['deployment']} ({host['family']})  {host['state']}  "
+            f"incarnation {host['incarnation']}, {where}, loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]
     if host["progress"] and host["state"] in ("starting", "loading", "warming"):
@@ -149,7 +97,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
         lines.append(f"        its control lane has been silent for {host['silent_s']:.0f} s: a long call, or it hangs")
     if host.get("native"):
         lines.append(f"        native dialect at {host['native']}")
-    model = front["models"].get(host["model"]) if front else None
+    model = watch.counts(host, front)
     if model:
         queue = model["scheduler"]
         lines.append(

@@ -23,7 +23,7 @@ BAR_CELLS = 16
 SILENT_S = 5.0
 """From this on a process that does not answer is worth a word: a long C call is silent, too."""
 
-HEADINGS = ("MODEL", "STATE", "INCARNATION", "PID", "RSS", "QUEUE", "RUN", "PERMITS", "RESTARTS", "LAST DEATH")
+HEADINGS = ("DEPLOYMENT", "STATE", "INCARNATION", "PID", "RSS", "QUEUE", "RUN", "PERMITS", "RESTARTS", "LAST DEATH")
 TO_THE_RIGHT = frozenset(("PID", "RSS", "QUEUE", "RUN", "PERMITS", "RESTARTS"))
 """Columns of numbers."""
 
@@ -43,7 +43,7 @@ def table(report: dict[str, Any]) -> list[str]:
     )
     if front:
         head += f"  requests open {front['requests']['open']}"
-    rows = [HEADINGS, *(_row(host, _counts(host, front)) for host in report["hosts"])]
+    rows = [HEADINGS, *(_row(host, counts(host, front)) for host in report["hosts"])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -55,21 +55,21 @@ def table(report: dict[str, Any]) -> list[str]:
     return [head, "", *lines]
 
 
-def _counts(host: dict[str, Any], front: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the front counts for the host's model."""
-    counts: dict[str, Any] | None = front["models"].get(host["model"]) if front else None
-    return counts
+def counts(host: dict[str, Any], front: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the front counts for the host's deployment, None when it does not say."""
+    known: list[dict[str, Any]] = [] if front is None else [*front["models"].values(), *front["others"]]
+    return next((found for found in known if found["id"] == host["deployment"]), None)
 
 
-def _row(host: dict[str, Any], counts: dict[str, Any] | None) -> tuple[str, ...]:
+def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...]:
     queue = running = permits = "-"
-    if counts is not None:
-        queue, running = str(counts["scheduler"]["waiting"]), str(counts["scheduler"]["running"])
-        bounds = counts["admissions"]
+    if counted is not None:
+        queue, running = str(counted["scheduler"]["waiting"]), str(counted["scheduler"]["running"])
+        bounds = counted["admissions"]
         permits = f"{bounds[0]['outstanding']}/{bounds[0]['requests']}" if bounds else "no bound"
     return (
-        host["model"],
-        host["state"],
+        host["deployment"] + (f"/{host['replica']}" if host["replica"] else ""),
+        host["state"] + ("" if host["role"] == "current" else f" ({host['role']})"),
         host["incarnation"],
         str(host["pid"] or "-"),
         size(host["rss_bytes"]) if host["pid"] else "-",

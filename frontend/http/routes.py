@@ -187,10 +187,10 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                         question = _parse(body)
                     else:
                         question = await compute.in_pool(server.pool, context, lambda: _parse(body))
-                deployment = server.resolve(question.model)
-                record.model = deployment.name
+                record.model = server.resolve(question.model).name
                 if full is not None:
                     raise full
+                deployment = await server.taker(question.model, context)
                 decision = await deployment.decide(question, len(body), context, record)
         except (TimeoutError, DeadlineExceeded):
             # The timer, or the runtime's own look at the clock just before it.

@@ -239,6 +239,26 @@ class Framehost:
         finally:
             connection.close()
 
+    # Operating
+
+    def command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """A `framehost` command to this server, running: its output is read with `communicate`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "executor_host.launch.entry", name, "--port", str(self.port), *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def swap(self, model: str, *arguments: str) -> tuple[int, str]:
+        """`framehost swap` to its end: exit status, and what it printed."""
+        with self.command("swap", model, *arguments) as process:
+            out, err = process.communicate(timeout=GUARD_S)
+        return process.returncode, out + err
+
     # Ending
 
     def stop(self) -> int:

@@ -8,6 +8,9 @@ from frontend.cli import watch
 
 HOST: dict[str, Any] = {
     "model": "router",
+    "deployment": "router@2",
+    "replica": 0,
+    "role": "current",
     "state": "ready",
     "incarnation": "3-9f1c2ab4",
     "pid": 4711,
@@ -20,6 +23,7 @@ HOST: dict[str, Any] = {
     "last_death": "killed by SIGKILL\nand what it said before",
 }
 MODEL: dict[str, Any] = {
+    "id": "router@2",
     "scheduler": {"waiting": 3, "running": 1},
     "admissions": [{"outstanding": 4, "requests": 1024}],
 }
@@ -28,7 +32,7 @@ REPORT: dict[str, Any] = {
     "uptime_s": 62.4,
     "stopping": False,
     "front_process": {"pid": 4712, "rss_bytes": 2**30, "restarts": 0, "serving": True, "silent_s": 0.0},
-    "front": {"requests": {"open": 4}, "models": {"router": MODEL}},
+    "front": {"requests": {"open": 4}, "models": {"router": MODEL}, "others": []},
     "hosts": [HOST],
 }
 
@@ -45,8 +49,20 @@ def test_a_row_has_everything_that_one_looks_for() -> None:
     assert "front pid 4712, 1.0 GiB" in head
     assert columns(headings) == list(watch.HEADINGS)
     assert columns(row) == [
-        "router", "ready", "3-9f1c2ab4", "4711", "512 MiB", "3", "1", "4/1024", "1", "killed by SIGKILL"
+        "router@2", "ready", "3-9f1c2ab4", "4711", "512 MiB", "3", "1", "4/1024", "1", "killed by SIGKILL"
     ]  # fmt: skip
+
+
+def test_what_a_swap_leaves_behind_has_a_row_of_its_own() -> None:
+    """The deployment that is going and the one that came, each with its own counts; a second replica is told apart."""
+    going = {**HOST, "deployment": "router@1", "role": "retired"}
+    second = {**HOST, "replica": 1}
+    others = [{**MODEL, "id": "router@1", "scheduler": {"waiting": 0, "running": 1}}]
+    report = {**REPORT, "hosts": [going, HOST, second], "front": {**REPORT["front"], "others": others}}
+    rows = [columns(line) for line in watch.table(report)[3:]]
+    assert [row[0] for row in rows] == ["router@1", "router@2", "router@2/1"]
+    assert [row[1] for row in rows] == ["ready (retired)", "ready", "ready"]
+    assert [row[5] for row in rows] == ["0", "3", "3"]
 
 
 def test_a_loading_host_shows_its_progress() -> None:
