@@ -35,11 +35,11 @@ class RequestTable:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def begin(self, request_id: str) -> RequestRecord:
+    def begin(self, request_id: str, dialect: str = "systemone") -> RequestRecord:
         """A new request has arrived; its record must be ended exactly once."""
         self._open += 1
         self._idle.clear()
-        return RequestRecord(self, request_id, self._clock)
+        return RequestRecord(self, request_id, dialect, self._clock)
 
     def ended(self, state: RequestState) -> None:
         """Called by a record at its end."""
@@ -66,14 +66,26 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
     Times are on the table's clock, in seconds. `waited` and `executed` sum over the request's units.
     """
 
-    __slots__ = ("_clock", "_mark", "_table_of_requests", "executed", "model", "received", "request_id", "waited")
+    __slots__ = (
+        "_clock",
+        "_mark",
+        "_table_of_requests",
+        "dialect",
+        "executed",
+        "model",
+        "received",
+        "request_id",
+        "waited",
+    )
 
-    def __init__(self, table: RequestTable, request_id: str, clock: Callable[[], float]) -> None:
+    def __init__(self, table: RequestTable, request_id: str, dialect: str, clock: Callable[[], float]) -> None:
         super().__init__(REQUEST, RequestState.RECEIVED)
         self._table_of_requests = table
         self._clock = clock
         self._mark = 0.0
         self.request_id = request_id
+        self.dialect = dialect
+        """Whose grammar the request is in; a word of ours, never of the client's."""
         self.model = ""
         self.received = clock()
         self.waited = 0.0
