@@ -85,13 +85,14 @@ def _question(name: str, fields: dict[str, Any], loc: Loc, faults: Faults) -> Qu
     if kind not in ("choice", "noul", "score"):
         grammar.wrong_type(kind, "noul, choice or score", loc, faults)
         return None
-    said = fields.get("instructions")
+    said, before = fields.get("instructions"), len(faults.found)
     instructions = None if said is None else _text(said, "instructions", (*loc, "instructions"), faults, None)
     if kind == "choice":
         return Choice(name, instructions, grammar.options(fields, loc, faults))
     if kind == "noul":
         sides = grammar.sides(fields.get("criteria"), loc, faults, _SIDES)
-        grammar.check_asks(instructions, sides, loc, faults)
+        if len(faults.found) == before:  # else what was meant to be asked is refused already
+            grammar.check_asks(instructions, sides, loc, faults)
         return Noul(name, instructions, sides)
     return Score(name, instructions, grammar.levels(fields.get("criteria", MISSING), loc, faults))
 

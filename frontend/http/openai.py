@@ -285,10 +285,11 @@ def _question(
         grammar.wrong_type(kind, "predicate, choice or score", loc, faults)
         return None
     # The original requires instructions. A choice or a score can be answered without, so it is.
-    said = fields.get("instructions")
+    said, before = fields.get("instructions"), len(faults.found)
     instructions = None if said is None else reader.content(said, (*loc, "instructions"))
     if kind == "predicate":
-        grammar.check_asks(instructions, None, loc, faults)
+        if len(faults.found) == before and not reader.images:  # else what was meant to be asked is refused already
+            grammar.check_asks(instructions, None, loc, faults)
         return Noul(name, instructions, None), Asked(sent_name)
     if kind == "choice":
         values, options = _choices(fields.get("choices", MISSING), (*loc, "choices"), faults)
