@@ -87,7 +87,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
     lines = [
         (
-            f"model   {host['deployment']} ({host['family']})  {host['state']}  "
+            f"model   {host['model']} ({host['family']})  {host['state']}  deployment {watch.place(host)}, "
             f"incarnation {host['incarnation']}, {where}, loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]

@@ -61,6 +61,13 @@ def counts(host: dict[str, Any], front: dict[str, Any] | None) -> dict[str, Any]
     return next((found for found in known if found["id"] == host["deployment"]), None)
 
 
+def place(host: dict[str, Any]) -> str:
+    """Whose host it is: the deployment, which replica of several, and what it is to its name if not its present."""
+    replica = f"/{host['replica']}" if host["replica"] else ""
+    role = "" if host["role"] == "current" else f" ({host['role']})"
+    return f"{host['deployment']}{replica}{role}"
+
+
 def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...]:
     queue = running = permits = "-"
     if counted is not None:
@@ -68,8 +75,8 @@ def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...
         bounds = counted["admissions"]
         permits = f"{bounds[0]['outstanding']}/{bounds[0]['requests']}" if bounds else "no bound"
     return (
-        host["deployment"] + (f"/{host['replica']}" if host["replica"] else ""),
-        host["state"] + ("" if host["role"] == "current" else f" ({host['role']})"),
+        place(host),
+        host["state"],
         host["incarnation"],
         str(host["pid"] or "-"),
         size(host["rss_bytes"]) if host["pid"] else "-",
