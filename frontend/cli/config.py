@@ -339,6 +339,8 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    if path == "":
+        source.fail((*key, "path"), "the path is empty; leave the key out for a family that brings its weights")
     for part, value in (("options", options), ("path", path)):
         # The front is told both in the table of models: what does not fit in there would stop it at its start.
         try:
