@@ -897,7 +897,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
-    from frontend.cli import check, decide, status
+    from frontend.cli import batch, check, completion, decide, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -917,8 +917,10 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
+    batch.add_to(commands)
     status.add_to(commands)
     check.add_to(commands, inspection.examine)
+    completion.add_to(commands, top)
     return top
 
 
