@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host import devices
 from executor_host.backbones import packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
@@ -181,10 +182,7 @@ class Qwen35:
 
     def synchronize(self) -> None:
         """Waits until the device has done everything; nothing to wait for on a CPU."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.device)
+        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -360,7 +358,7 @@ def prepare(device: str) -> tuple[Any, Any, Any]:
     """torch, transformers and the device of that name, ready for a model to be loaded: the settings of both libraries
     that this architecture needs there are made. Raises `ConfigurationError` as `load` does."""
     torch, transformers = libraries()
-    target = _device(torch, device)
+    target = devices.find(device)
     if target.type == "cpu":
         # They are CUDA kernels, and are called with CPU tensors all the same.
         present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
@@ -388,38 +386,8 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def default_device() -> str:
-    """`cuda` where there is one, else `cpu`."""
-    torch, _ = libraries()
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _device(torch: Any, name: str) -> Any:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f"there is no device {name!r}") from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(
-                f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices"
-            )
-    elif device.type != "cpu":
-        raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
-    return device
-
-
 def _at(hidden: Any, positions: Any) -> Any:
     """[rows, length, size] to [rows, size]: each row at its own position."""
     import torch
 
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]
-
-
-def is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from executor_host import devices
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -26,6 +27,7 @@ from executor_host.errors import (
     NonFinite,
 )
 from executor_host.executors import decider_checkpoint as released
+from executor_host.executors import options as given
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -33,9 +35,6 @@ from protocol.payloads import RowsRequest
 HEAD_ROWS: Final = 256
 """The label rows and one of zeros: a size that matrix kernels like. Always all of them, so that a
 row's logits do not depend on how many options its neighbours have."""
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
 
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
@@ -62,27 +61,23 @@ class DeciderExecutor(Executor):
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         known = {"revision", "device", "dtype", "execution", "batch_rows", "batch_tokens", "graphs"}
-        unknown = sorted(set(options) - known - self.FRONT_OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the decider family has no option {unknown[0]!r}")
+        given.known("decider", options, known | self.FRONT_OPTIONS)
         revision = options.get("revision")
         if revision not in (None, released.REVISION):
             raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
         self._claimed = revision is not None
-        self._device = _text(options, "device", "auto")
-        self._dtype = _text(options, "dtype", "auto", "float32", "bfloat16")
-        self._graphs = options.get("graphs", False)
-        if not isinstance(self._graphs, bool):
-            raise ConfigurationError("the option 'graphs' is true or false")
-        execution: Any = _text(options, "execution", "auto", *qwen3_5.EXECUTIONS)
+        self._device = given.word(options, "device", "auto")
+        self._dtype = given.word(options, "dtype", "auto", "float32", "bfloat16")
+        self._graphs = given.switch(options, "graphs")
+        execution: Any = given.word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
         if self._graphs and execution == "shared":
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
-            max_rows=_count(options, "batch_rows", packing.MAX_ROWS),
-            max_tokens=_count(options, "batch_tokens", packing.MAX_TOKENS),
+            max_rows=given.count(options, "batch_rows", packing.MAX_ROWS),
+            max_tokens=given.count(options, "batch_tokens", packing.MAX_TOKENS),
             graphs=self._graphs,
         )
         self._checkpoint: released.Checkpoint | None = None
@@ -96,8 +91,7 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
-        dtype = DTYPES.get(device.partition(":")[0], "float32") if self._dtype == "auto" else self._dtype
+        device, dtype = devices.placement(self._device, self._dtype)
         done = 0.0
 
         def hashing(fraction: float, note: str) -> None:
@@ -185,16 +179,9 @@ class DeciderExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary)
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                logits = self._project(reading.hidden)
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            logits = self._project(reading.hidden)
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
         # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
         if not np.isfinite(logits[chosen]).all():
@@ -220,22 +207,6 @@ class DeciderExecutor(Executor):
         with torch.inference_mode():
             logits: np.ndarray[Any, Any] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
         return logits
-
-
-def _text(options: Mapping[str, object], name: str, default: str, *others: str) -> str:
-    """An option that is a word: any, unless the words are given."""
-    value = options.get(name, default)
-    if not isinstance(value, str) or not value or (others and value not in (default, *others)):
-        expected = f"one of {', '.join(dict.fromkeys((default, *others)))}" if others else "a word"
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is {expected}")
-    return value
-
-
-def _count(options: Mapping[str, object], name: str, most: int) -> int:
-    value = options.get(name, most)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is a number from 1 to {most}")
-    return value
 
 
 def _checked(payload: object, vocabulary: int) -> RowsRequest:
