@@ -62,7 +62,7 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
 
         Raises `InvalidRequest` for what this model cannot be asked (questions need instructions; at most 16 of
         them, with 2,048 options together), and `TokensExceeded` for whatever is too long, unless `truncate` cuts
-        it. Options that leave no room for their own markers, about 125 of them, are too long even then.
+        it. More options than a row has room for, some 126, are too long even then.
         """
         checkpoint = self.checkpoint
         try:

@@ -71,7 +71,7 @@ class Row:
     """How many tokens it would have if nothing had been cut."""
 
     kept: tuple[tuple[str, int, int], ...]
-    """(part, tokens kept, tokens there were) of every part: the options in order, the instructions, the state."""
+    """(part, tokens kept, tokens there were) of every part: the options in order, the head, the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def row(head: list[int], options: Sequence[list[int]], state: list[int], special
         (f"option {index}", len(cut) - 1, len(option))
         for index, (cut, option) in enumerate(zip(marked, options, strict=True), 1)
     ]
-    kept += [("the instructions", len(kept_head), len(head)), ("the state", len(kept_state), len(state))]
+    kept += [("the head", len(kept_head), len(head)), ("the state", len(kept_state), len(state))]
     return Row(
         tokens=tokens[:MAX_ROW_TOKENS],
         markers=[marker for marker in markers if marker < MAX_ROW_TOKENS],
@@ -193,7 +193,7 @@ def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int) -> MarkedRowsRe
 def _refuse_cuts(question: Rendered, made: Row) -> None:
     for part, kept, there in made.kept:
         if kept < there:
-            message = f'question "{printable(question.id)}": {part} has {there} tokens; there is room for {kept}'
+            message = f'question "{printable(question.id)}": {part} is {there} tokens, of which {kept} have room'
             raise Refused(message, ("questions", question.id), reason="tokens")
     if len(made.tokens) < made.whole:
         message = f'question "{printable(question.id)}" makes a row of {made.whole} tokens; at most {MAX_ROW_TOKENS}'
