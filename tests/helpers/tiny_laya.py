@@ -50,8 +50,9 @@ WORDS = (
 )
 
 
-def write(folder: Path, *, seed: int = 0, head_layers: int = 2, weights: str = "F16") -> Path:
-    """A whole checkpoint in `folder`, made if need be; returns it. `weights`: the dtype the tensors are stored in."""
+def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = "") -> Path:
+    """A whole checkpoint in `folder`, made if need be; returns it. `poison`: a text of one token after which the
+    model's numbers are none."""
     import torch
     from safetensors.torch import save_file
 
@@ -69,8 +70,9 @@ def write(folder: Path, *, seed: int = 0, head_layers: int = 2, weights: str = "
         else:
             value = 1.0 + 0.1 * value  # of a norm
         tensors[name] = value
-    dtype = {"F16": torch.float16, "F32": torch.float32}[weights]
-    save_file({name: value.to(dtype).contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+    if poison:
+        tensors["encoder.embeddings.tok_embeddings.weight"][tokenizer().token_to_id(poison)] = torch.inf
+    save_file({name: value.half().contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
     return folder
 
 
