@@ -36,14 +36,18 @@ from typing import Any
 import zmq
 
 from executor_host import inspection
+from executor_host.launch import stacks
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.policy import RestartLimits, RestartPolicy
-from frontend import sockets
+from executor_host.launch.probes import Health, ProbeServer
+from executor_host.launch.pulse import Pulse
+from frontend import keys, sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from frontend.cli.config import Configuration, ModelConfig
+from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit
@@ -58,6 +62,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Progress,
     Ready,
     Serving,
@@ -71,6 +76,9 @@ FRONT_STATUS_TIMEOUT_S = 1.0
 
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
+
+LOOK_S = 0.5
+"""How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
 STOP_MARGIN_S = 2.0
 """After the drain budget, what a process gets to end by itself before it is killed."""
@@ -99,12 +107,19 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.progressed_at = 0.0
+        self.pulse = Pulse(0.0)
+        self.resident_bytes = 0
+        """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self._owner = owner
         self._handle: ProcessHandle | None = None
         self._control: sockets.LoopSocket | None = None
         self._started = 0.0
         self._ready_at: float | None = None
+        self._overdue: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end the incarnation, when it is us."""
 
     async def keep(self) -> None:
         """Start incarnations until the stop, or until the policy gives up."""
@@ -127,7 +142,9 @@ class HostSlot:
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
+        self.progressed_at, self.pulse = self._started, Pulse(self._started)
         self._handle = None
+        self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.model.name,
@@ -160,13 +177,14 @@ class HostSlot:
         if not self.machine.state.settled:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
+        how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not owner.is_stopping():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
+            self.last_death = f"{how}\n{words}".strip()
         if delay is None and not owner.is_stopping():
-            self.failed = ended.describe()
+            self.failed = how
             if words:
                 self.failed += f": {words.splitlines()[-1]}"
         self.up = None
@@ -183,7 +201,7 @@ class HostSlot:
         )
         # The front first, then the people: a log that cannot be written must not keep a death secret.
         if not owner.is_stopping():
-            owner.console.say(self._source, f"ended: {ended.describe()}; {owner.next_step(ended, delay)}")
+            owner.console.say(self._source, f"ended: {how}; {owner.next_step(ended, delay)}")
         owner.settled(self, ended)
         return delay
 
@@ -193,11 +211,12 @@ class HostSlot:
         except ProtocolError as error:
             self._owner.console.say(self._source, f"sent something that is no message: {error}")
             return
+        self.pulse.answered(time.monotonic())
         if isinstance(message, Welcome):
             if self.machine.allows(HostEvent.WELCOME):
                 self.machine.advance(HostEvent.WELCOME)
         elif isinstance(message, Progress):
-            self.progress = message
+            self.progress, self.progressed_at = message, time.monotonic()
             if message.stage == "warming" and self.machine.allows(HostEvent.LOADED):
                 self.machine.advance(HostEvent.LOADED)
             self._owner.console.progress(self._source, message.stage, message.fraction, message.note)
@@ -224,11 +243,37 @@ class HostSlot:
             pid=self._handle.pid,
             facts=message.facts,
         )
+        self.look()
         self._owner.console.settled(self._source)
         self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
         self._owner.tell_front(self.up)
         self.ready.set()
         self._owner.progressed.set()
+
+    def look(self) -> None:
+        """See from outside how the incarnation is; end one that loads for longer than it may."""
+        if self._handle is None or self.machine.state.settled:
+            return
+        self.resident_bytes = resident_bytes(self._handle.pid) or self.resident_bytes
+        limit = self.model.load_limit_s
+        if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
+            self.overdue(f"it was not ready within its load limit of {limit:g} s")
+        if self.pulse.due(time.monotonic()):
+            self._tell(Status())
+
+    def overdue(self, cause: str) -> None:
+        """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
+        if self._handle is None or self.machine.state.settled or self._cause:
+            return
+        self._cause = cause
+        self._owner.console.say(self._source, f"{cause}; it is killed after a look at its stacks")
+        self._overdue = self._owner.loop.create_task(self._end(self._handle))
+
+    async def _end(self, handle: ProcessHandle) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go. One that is not ready has nothing to finish and is ended at once."""
@@ -239,6 +284,8 @@ class HostSlot:
             self.machine.advance(HostEvent.DRAIN)
         if was_ready:
             self._tell(Drain(budget_s=budget_s))
+            # The same request by the other way, for a host whose control thread does not answer any more.
+            self._handle.send_signal(signal.SIGTERM)
         else:
             self._handle.kill()
 
@@ -258,20 +305,29 @@ class HostSlot:
     def _source(self) -> str:
         return f"{self.model.name} {self.incarnation}"
 
+    @property
+    def state(self) -> str:
+        """For people and probes: a word of the host table, or "failed" when there will be no next incarnation."""
+        return "failed" if self.failed else self.machine.state.value
+
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`."""
         handle = self._handle if not self.machine.state.settled else None
         return {
             "model": self.model.name,
             "family": self.model.family,
-            "state": "failed" if self.failed else self.machine.state.value,
+            "state": self.state,
             "incarnation": self.incarnation,
             "pid": 0 if handle is None else handle.pid,
             "rss_bytes": 0 if handle is None else resident_bytes(handle.pid),
             "restarts": self.policy.restarts,
             "load_s": round(self.load_s, 3),
             "native": url_of(self._owner.natives[self.model.name]) if self.model.name in self._owner.natives else "",
-            "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
+            "progress": None
+            if self.progress is None
+            else [self.progress.stage, self.progress.fraction, self.progress.note],
+            "progress_age_s": round(time.monotonic() - self.progressed_at, 1),
+            "silent_s": 0.0 if handle is None else round(self.pulse.silent_s(time.monotonic()), 1),
             "last_death": self.last_death,
             "failed": self.failed or "",
         }
@@ -286,8 +342,13 @@ class FrontSlot:
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self.last_death = ""
         self.serving = asyncio.Event()
+        self.pulse = Pulse(0.0)
         self._owner = owner
         self._handle: LocalProcess | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end it, when it is us."""
+        self._resident_bytes = 0
         self._serving_at: float | None = None
 
     async def keep(self) -> None:
@@ -295,7 +356,8 @@ class FrontSlot:
         owner = self._owner
         while not owner.is_stopping():
             self.epoch = owner.mint()
-            self._serving_at = None
+            self._serving_at, self._cause, self._resident_bytes = None, "", 0
+            self.pulse = Pulse(time.monotonic(), owner.configuration.front_limit_s)
             ended, words = await self._live()
             self.connected = False
             self.serving.clear()
@@ -304,8 +366,9 @@ class FrontSlot:
                 return
             ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
-            text = f"ended: {ended.describe()}; {owner.next_step(ended, delay)}"
+            how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
+            self.last_death = f"{how}\n{words}".strip()
+            text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
                 return
@@ -324,6 +387,9 @@ class FrontSlot:
                     "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
+                    *(["--tracing"] if owner.configuration.tracing else []),
+                    *(["--keys", str(owner.configuration.keys)] if owner.configuration.keys else []),
+                    "--origins", json.dumps(owner.configuration.cors),
                 ],
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
@@ -334,6 +400,30 @@ class FrontSlot:
             self._handle.kill()  # the stop came while there was nothing to stop yet
         ended = await self._handle.wait()
         return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
+
+    def look(self) -> None:
+        """See from outside how the front is, ask it something, and end one whose event loop stands still."""
+        if self._handle is None or self._cause:
+            return
+        now = time.monotonic()
+        self._resident_bytes = resident_bytes(self._handle.pid) or self._resident_bytes
+        if self.pulse.stalled(now):
+            self._cause = f"no answer for {self.pulse.silent_s(now):.1f} s, front_limit is {self.pulse.limit_s:g} s"
+            self._owner.console.say("front", f"{self._cause}; it is killed after a look at its stacks")
+            self._ending = self._owner.loop.create_task(self._end(self._handle))
+        elif self.connected and self.pulse.due(now):
+            self._owner.tell_front(Status())
+
+    async def _end(self, handle: LocalProcess) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it serves and its loop turns, as far as is known."""
+        return self.serving.is_set() and self.pulse.answers(time.monotonic())
 
     def is_serving(self, address: str) -> None:
         """The front listens."""
@@ -352,6 +442,7 @@ class FrontSlot:
             "pid": pid,
             "rss_bytes": resident_bytes(pid),
             "serving": self.serving.is_set(),
+            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1),
             "restarts": self.policy.restarts,
             "last_death": self.last_death,
         }
@@ -368,16 +459,17 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model."""
+        the native listeners by model. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say)
+        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.epoch = secrets.token_hex(4)
@@ -392,6 +484,8 @@ class Supervisor:
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
+        self._served = False
+        """Whether the port has been listened on."""
         self._stop = asyncio.Event()
         self._failure: StartFailed | None = None
         self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
@@ -399,6 +493,7 @@ class Supervisor:
         self._hosts = {model.name: HostSlot(self, model) for model in configuration.models}
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
+        self._probes = None if health is None else ProbeServer(health, self.health)
 
     # Life
 
@@ -407,6 +502,9 @@ class Supervisor:
         # SIGHUP: a closed terminal is a requested stop, too.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.add_signal_handler(number, self._signalled)
+        if self._probes is not None:
+            await self._probes.start()
+            self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
         hosts = [self.loop.create_task(slot.keep()) for slot in self._hosts.values()]
@@ -414,10 +512,15 @@ class Supervisor:
         for task in (*hosts, front):
             task.add_done_callback(self._crashed)
         opening = self.loop.create_task(self._open_when_warm())
+        looking = self.loop.create_task(self._look())
+        looking.add_done_callback(self._crashed)
         await self._stop.wait()
         opening.cancel()
+        looking.cancel()
         drained = await self._drain(hosts, front)
         self._management.close()
+        if self._probes is not None:
+            self._probes.close()
         self.zmq.destroy(linger=None)
         if self._failure is not None:
             return self._failure.status
@@ -430,11 +533,35 @@ class Supervisor:
         self._open = True
         self.tell_front(self._table())
         await self._front.serving.wait()
+        self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
         names = ", ".join(f"{slot.model.name} ({slot.model.family})" for slot in self._hosts.values())
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
+        )
+
+    async def _look(self) -> None:
+        while True:
+            self._front.look()
+            for slot in self._hosts.values():
+                slot.look()
+            await asyncio.sleep(LOOK_S)
+
+    def health(self) -> Health:
+        """What the probes may know."""
+        fractions = [
+            slot.progress.fraction
+            for slot in self._hosts.values()
+            if not slot.ready.is_set() and slot.progress is not None and slot.progress.fraction is not None
+        ]
+        return Health(
+            uptime_s=time.monotonic() - self._started,
+            started=self._served,
+            serving=self._front.answers,
+            stopping=self.is_stopping(),
+            models=tuple(slot.state for slot in self._hosts.values()),
+            progress=min(fractions, default=None),
         )
 
     async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
@@ -555,13 +682,23 @@ class Supervisor:
             return
         message = envelope.message
         from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
+        if from_front:
+            self._front.pulse.answered(time.monotonic())
         if isinstance(message, Hello) and from_front:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
             self._front.is_serving(message.address)
+        elif isinstance(message, Overdue) and from_front:
+            slot = self._hosts.get(message.deployment)
+            if slot is not None and slot.incarnation == message.incarnation:
+                limit = slot.model.execution_limit_s or 0.0
+                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
         elif isinstance(message, Status):
             if message.report is None:
-                self._ask_front(peer, envelope.incarnation, envelope.call)
+                if from_front:
+                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
+                else:
+                    self._ask_front(peer, envelope.incarnation, envelope.call)
             elif from_front:
                 self._answer(envelope.call, message.report)
 
@@ -596,6 +733,7 @@ class Supervisor:
                 "options": dict(model.options),
                 "max_requests": model.max_requests,
                 "max_cost": model.max_cost,
+                "execution_limit_s": model.execution_limit_s,
             }
             for model in self.configuration.models
         ]
@@ -617,9 +755,14 @@ class Supervisor:
             return  # answered without it already
         peer, incarnation, call, timer = asked
         timer.cancel()
-        report = {
+        self._send(peer, incarnation, Status(report=self._report(front)), call)
+
+    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
+        return {
             "pid": os.getpid(),
             "url": self.url,
+            "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
@@ -627,7 +770,6 @@ class Supervisor:
             "front": front,
             "hosts": [slot.report() for slot in self._hosts.values()],
         }
-        self._send(peer, incarnation, Status(report=report), call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -680,6 +822,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             doors.callback(door.close)
             opened.append(door)
         main_door, *others = opened
+        health = None
+        if configuration.health is not None:
+            try:
+                health = doors.enter_context(bind(configuration.health.host, configuration.health.port))
+                health.listen()
+            except OSError as error:
+                status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
+                print(f"framehost: the health address: {text}", file=sys.stderr)
+                return status
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -689,6 +840,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                health=health,
             ).run()
 
         try:
@@ -725,8 +877,17 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
     )
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.health is not None:
+        try:
+            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--health: {error}") from error
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
+    if arguments.keys is not None:
+        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
+    else:
+        keys.from_environment()  # what is wrong with it is told now, and not by the front
     if arguments.port is not None:
         if not 0 <= arguments.port <= 65535:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
@@ -748,8 +909,12 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
-    serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
+    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
+    serve.add_argument(
+        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
+    )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
     status.add_to(commands)

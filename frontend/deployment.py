@@ -28,6 +28,8 @@ from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, 
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.keys import Account
+from frontend.overdue import OverdueWatch
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
@@ -37,7 +39,6 @@ from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialSc
 from protocol import families
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
-from protocol.states import RequestEvent
 
 T = TypeVar("T")
 
@@ -72,6 +73,8 @@ class DeploymentStatistics:
     scheduler: SchedulerStatistics
     admissions: tuple[AdmissionStatistics, ...]
     link: LinkStatistics | None
+    host: Mapping[str, Any]
+    """What the host last said of itself; empty until it was asked."""
 
 
 class Deployment:
@@ -85,12 +88,16 @@ class Deployment:
         zmq_context: zmq.Context[zmq.Socket[bytes]],
         epoch: str,
         pool: Executor,
+        on_overdue: Callable[[str, float], None] = lambda incarnation, seconds: None,
     ) -> None:
+        """`on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit."""
         self.name: str = model["name"]
         self.family = families.find(model["family"])
         self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
         self._options: Mapping[str, object] = model["options"]
         self._path: str | None = model.get("path")
+        self._execution_limit_s: float | None = model.get("execution_limit_s")
+        self._on_overdue = on_overdue
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -172,6 +179,7 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
 
     def _refuse(self, up: HostUp, why: str) -> None:
@@ -185,6 +193,8 @@ class Deployment:
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
+        if not self._greeting:
+            return  # too late: its end has been asked for
         self._greeting = False
         if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
@@ -202,6 +212,13 @@ class Deployment:
         """The host reported a fatal failure and is on its way out: nothing more goes to it."""
         if self.availability is Availability.READY:
             self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+
+    def _overdue(self, incarnation: str, seconds: float) -> None:
+        """The host has held a unit, or our HELLO, for too long: it is about to be ended, nothing more goes to it."""
+        log.error("model %s: host %s has not answered for %.1f s", self.name, incarnation, seconds)
+        self._greeting = False
+        self._retiring()
+        self._on_overdue(incarnation, seconds)
 
     def host_down(self, down: HostDown) -> None:
         """The process is gone. Its unit fails at once; the queue stays if another host will come."""
@@ -257,9 +274,11 @@ class Deployment:
         processor, identity = self.processor, self.identity
         size = body_bytes * processor.PREPARE_WEIGHT
         prepared = await self.computed(context, size, lambda: processor.prepare(request))
-        record.advance(RequestEvent.PREPARE)
+        record.prepared()
         outputs = await self.execute(processor, identity, prepared, context, record)
-        return await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        record.input_tokens = decision.input_tokens
+        return decision
 
     async def computed(self, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
         """What `work` on `size` bytes returns: done here when small, else in the pool (`compute.in_pool`)."""
@@ -275,18 +294,20 @@ class Deployment:
         """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
+        if record.account is not None:
+            self._admit_account(record.account, prepared.cost, context)
         self.refuse_unless_expected(context)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
             if self.identity != identity:
                 raise self._replaced()
-            output = await self.scheduler.run_with_context(context, self._sender(unit, context))
+            output = await self.scheduler.run_with_context(context, self._sender(unit, context, record.request_id))
             record.unit_done()
             self._last_output = output.values
             outputs.append(family.absorb(prepared, index, output.values))
         return outputs
 
-    def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
+    def _sender(self, unit: object, context: ExecutionContext, request_id: str) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
 
@@ -295,9 +316,15 @@ class Deployment:
             link = self._link
             assert link is not None, "the scheduler grants only while a host is linked"
             remaining = context.remaining() if not context.closed else None
-            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
+            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
 
         return start
+
+    def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
+        if account.requests is not None:
+            self._admit(account.requests, 0, context)
+        if account.cost is not None:
+            self._admit(account.cost, cost, context)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:
@@ -335,6 +362,11 @@ class Deployment:
     def _unavailable_text(self) -> str:
         return f"model {self.name!r} is {self.availability.value}"
 
+    def ask_host(self) -> None:
+        """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
+        if self._link is not None:
+            self._link.ask()
+
     def statistics(self) -> DeploymentStatistics:
         """Counts and states, for health, status and tests."""
         return DeploymentStatistics(
@@ -347,6 +379,7 @@ class Deployment:
             scheduler=self.scheduler.statistics(),
             admissions=tuple(layer.statistics() for layer in self._layers),
             link=None if self._link is None else self._link.statistics(),
+            host={} if self._link is None else self._link.report,
         )
 
     def __repr__(self) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import zmq
@@ -24,11 +25,15 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Serving,
     Status,
     Welcome,
 )
 from protocol.messages import Deployment as DeploymentTable
+
+ANSWER_S = 1.0
+"""How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
 
 log = logging.getLogger("framehost.management")
 
@@ -51,6 +56,7 @@ class Management:
         self._server, self._context, self._epoch = server, context, epoch
         self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
         self._opened = False
+        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
 
@@ -64,6 +70,22 @@ class Management:
     def serving(self, address: str) -> None:
         """Say that the port is open."""
         self.tell(Serving(address=address))
+
+    async def ask(self) -> Mapping[str, Any] | None:
+        """What the supervisor knows of the processes; None when it does not say so within `ANSWER_S`.
+
+        All who ask meanwhile share one question. Cancelling one of them changes nothing for the others.
+        """
+        asked = self._asked
+        if asked is None or asked.done():
+            asked = self._asked = self._server.loop.create_future()
+            self.tell(Status())
+        await asyncio.wait([asked], timeout=ANSWER_S)
+        if asked.done():
+            return asked.result()
+        if self._asked is asked:
+            self._asked = None  # whoever comes next asks anew
+        return None
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
@@ -89,7 +111,10 @@ class Management:
         elif isinstance(message, HostDown):
             self._server.deployments[message.deployment].host_down(message)
         elif isinstance(message, Status):
-            self.tell(Status(report=self.report()), call)
+            if message.report is None:
+                self.tell(Status(report=self.report()), call)
+            elif self._asked is not None and not self._asked.done():
+                self._asked.set_result(message.report)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
         elif not isinstance(message, Welcome):
@@ -100,12 +125,20 @@ class Management:
         for model in table.models:
             if model["name"] not in server.deployments:
                 server.deployments[model["name"]] = Deployment(
-                    model, loop=server.loop, zmq_context=self._context, epoch=self._epoch, pool=server.pool
+                    model,
+                    loop=server.loop,
+                    zmq_context=self._context,
+                    epoch=self._epoch,
+                    pool=server.pool,
+                    on_overdue=partial(self._overdue, model["name"]),
                 )
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
             self._on_open()
+
+    def _overdue(self, deployment: str, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment, incarnation=incarnation, elapsed_s=seconds))
 
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""
@@ -116,6 +149,7 @@ class Management:
             "draining": server.draining,
             "default": server.default,
             "requests": dataclasses.asdict(server.requests.statistics()),
+            "keys": None if server.keys is None else server.keys.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.deployment import Availability, Deployment
 from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.keys import KeyRing
+from frontend.metrics import Metrics
 from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
+
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,10 @@ class ServerLimits:
     ingress_bytes: int = limits.INGRESS_BYTES
 
 
+async def nobody_to_ask() -> None:
+    """The supervisor of a server that has none."""
+
+
 @dataclass(slots=True)
 class Server:
     """The state behind the HTTP routes of one front. Belongs to the event loop's thread."""
@@ -35,6 +44,10 @@ class Server:
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
     default: str = ""
+    keys: KeyRing | None = None
+    """Who may ask; None: everyone who can connect."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages whose scripts may read the answers."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
@@ -43,9 +56,15 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
+    metrics: Metrics = field(init=False)
+    tracing: Tracing | None = None
+    """Makes spans of requests, where an operator asked for them."""
+    ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
+    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)
+        self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )

@@ -13,7 +13,7 @@ from left to right, and one is causal attention: none of them looks to the right
 are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
 are taken from single, unpadded rows only.
 
-Logits are nobody's business here. No position but the last of each row leaves a pass.
+Logits are nobody's business here. No position but the last of each row leaves a pass, except through `read_all`.
 
 Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 from executor_host import devices
 from executor_host.backbones import packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
+from executor_host.devices import is_of_the_device as is_of_the_device
+from executor_host.devices import placement as placement
 from executor_host.errors import ConfigurationError
 
 Execution: TypeAlias = Literal["rows", "packed", "shared", "auto"]
@@ -179,6 +181,18 @@ class Qwen35:
             packed = settings.execution in ("packed", "auto")
             hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
+
+    def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
+        """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
+
+        The result is all that is kept of the pass: the caller may hold 16,384 of them, and should hold them once.
+        """
+        import torch
+
+        with torch.inference_mode():
+            check()
+            uploaded, _ = self._upload([tokens])
+            return self._pass(uploaded, 0, None)[0]
 
     def synchronize(self) -> None:
         """Waits until the device has done everything; nothing to wait for on a CPU."""
@@ -332,6 +346,16 @@ def load(
     the checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors
     missing, left over or of another shape.
     """
+    model, target = causal_lm(path, device=device, dtype=dtype)
+    text = model.model
+    if adapt is not None:
+        adapt(text)
+    return Qwen35(text.to(target), settings)
+
+
+def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
+    for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
     try:
         model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
@@ -348,10 +372,7 @@ def load(
         if report.get(what):
             first = min(map(str, report[what]))
             raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
-    text = model.model.eval().requires_grad_(False)
-    if adapt is not None:
-        adapt(text)
-    return Qwen35(text.to(target), settings)
+    return model.eval().requires_grad_(False), target
 
 
 def prepare(device: str) -> tuple[Any, Any, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from executor_host import devices
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError
 from executor_host.executors import cua_s1_adapter as adapters
@@ -105,9 +105,11 @@ class CuaS1Executor(Executor):
         progress(1.0, "loaded")
         return {
             # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": f"{released.MODEL_ID}@sha256:{_combined(checkpoint.files)}/{dtype}@{kind}",
+            "identity": f"{released.MODEL_ID}@sha256:{checkpoints.combined(checkpoint.files)}/{dtype}@{kind}",
             "name": released.MODEL_ID,
-            "sha256": _combined({name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}),
+            "sha256": checkpoints.combined(
+                {name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}
+            ),
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "form": "merged" if adapter is None else "adapter",
@@ -177,11 +179,6 @@ class CuaS1Executor(Executor):
         if self._backbone is not None:
             self._backbone.close()
         self._backbone = self._rows = None
-
-
-def _combined(files: Mapping[str, str]) -> str:
-    """One sha256 for several files: of the lines that `sha256sum` would print for them, by name."""
-    return hashlib.sha256("".join([f"{files[name]}  {name}\n" for name in sorted(files)]).encode()).hexdigest()
 
 
 def _holds_weights(name: str) -> bool:

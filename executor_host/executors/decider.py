@@ -27,8 +27,8 @@ from executor_host.errors import (
     NonFinite,
 )
 from executor_host.executors import decider_checkpoint as released
-from executor_host.executors import options as given
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.options import number, switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -61,23 +61,25 @@ class DeciderExecutor(Executor):
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         known = {"revision", "device", "dtype", "execution", "batch_rows", "batch_tokens", "graphs"}
-        given.known("decider", options, known | self.FRONT_OPTIONS)
+        unknown = sorted(set(options) - known - self.FRONT_OPTIONS)
+        if unknown:
+            raise ConfigurationError(f"the decider family has no option {unknown[0]!r}")
         revision = options.get("revision")
         if revision not in (None, released.REVISION):
             raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
         self._claimed = revision is not None
-        self._device = given.word(options, "device", "auto")
-        self._dtype = given.word(options, "dtype", "auto", "float32", "bfloat16")
-        self._graphs = given.switch(options, "graphs")
-        execution: Any = given.word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
+        self._device = word(options, "device", "auto")
+        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
+        self._graphs = switch(options, "graphs")
+        execution: Any = word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
         if self._graphs and execution == "shared":
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
-            max_rows=given.count(options, "batch_rows", packing.MAX_ROWS),
-            max_tokens=given.count(options, "batch_tokens", packing.MAX_TOKENS),
+            max_rows=number(options, "batch_rows", packing.MAX_ROWS, packing.MAX_ROWS),
+            max_tokens=number(options, "batch_tokens", packing.MAX_TOKENS, packing.MAX_TOKENS),
             graphs=self._graphs,
         )
         self._checkpoint: released.Checkpoint | None = None

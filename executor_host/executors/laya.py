@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from executor_host import devices
+from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
 from executor_host.executors import laya_checkpoint as folders
 from executor_host.executors import laya_model, laya_warm_up
-from executor_host.executors import options as given
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.options import word
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
 
@@ -42,9 +42,11 @@ class LayaExecutor(Executor):
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        given.known("laya", options, self.OPTIONS)
-        self._device = given.word(options, "device", "auto")
-        self._dtype = given.word(options, "dtype", "auto", "float32", "bfloat16")
+        unknown = sorted(set(options) - self.OPTIONS)
+        if unknown:
+            raise ConfigurationError(f"the laya family has no option {unknown[0]!r}")
+        self._device = word(options, "device", "auto")
+        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
         self._checkpoint: folders.Checkpoint | None = None
         self._model: laya_model.LayaModel | None = None
 
@@ -56,11 +58,7 @@ class LayaExecutor(Executor):
         folder that is not a checkpoint of this family (laya_checkpoint.py)."""
         device, dtype = devices.placement(self._device, self._dtype)
 
-        def hashing(fraction: float, note: str) -> None:
-            # Nearly all bytes are in the last file.
-            progress(_HASHED * fraction if note.endswith(folders.WEIGHTS) else 0.0, note)
-
-        checkpoint = folders.verify(self.path, progress=hashing)
+        checkpoint = folders.verify(self.path, progress=lambda fraction, note: progress(_HASHED * fraction, note))
         progress(_HASHED, "loading")
         self._model = laya_model.load(checkpoint, device=device, dtype=dtype)
         self._checkpoint = checkpoint
@@ -75,7 +73,7 @@ class LayaExecutor(Executor):
                 )
             ),
             "name": folders.MODEL_ID,
-            "sha256": checkpoint.files[folders.WEIGHTS],
+            "sha256": checkpoint.files[checkpoints.WEIGHTS],
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "known_tokenizer": checkpoint.known_tokenizer,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +24,7 @@ from executor_host.errors import ConfigurationError
 CONFIG: Final = "rl_agent_config.json"
 ENCODER: Final = "encoder/config.json"
 TOKENIZER: Final = "tokenizer/tokenizer.json"
-WEIGHTS: Final = "model.safetensors"
-FILES: Final = (CONFIG, ENCODER, TOKENIZER, WEIGHTS)
-"""In the order in which they are hashed: the large one last."""
+FILES: Final = (CONFIG, ENCODER, TOKENIZER, checkpoints.WEIGHTS)
 
 MODEL_ID: Final = "laya"
 RELEASED_TOKENIZER: Final = "6c8aaa9a542084f2457eab775d4eeb51f92a70c0fd9de28d5edb0ddec3c08d30"
@@ -52,6 +49,9 @@ FULL_ATTENTION_EVERY: Final = 3
 THETAS: Final[Mapping[str, float]] = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 """Of ModernBERT, where a configuration does not say otherwise: reach of the local layers, which layers are not
 local, and the base of the rotary embedding of each kind of layer."""
+
+MOST: Final = 1_000_000
+"""Of any size in a configuration."""
 
 DTYPES: Final = ("F16", "F32", "BF16")
 UNUSED: Final = "temperature"
@@ -82,8 +82,8 @@ class Checkpoint:
 def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Checkpoint:
     """The checkpoint in a folder. Reads every byte once: 846 MB of the released model.
 
-    `progress`: called with the fraction of a file and a note that names it. Raises `ConfigurationError` for what is
-    missing, of another form, or cut short.
+    `progress`: called with the fraction of all bytes and a note that names a file. Raises `ConfigurationError` for
+    what is missing, of another form, or cut short.
     """
     if path is None:
         raise ConfigurationError("the laya family needs the folder of a checkpoint")
@@ -95,10 +95,10 @@ def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Check
             raise ConfigurationError(f"{name} is missing in {path}")
     head_layers = _check_config(checkpoints.read_json(folder / CONFIG))
     encoder = _check_encoder(checkpoints.read_json(folder / ENCODER))
-    tensors = checkpoints.safetensors_table(folder / WEIGHTS)
+    tensors = checkpoints.safetensors_table(folder / checkpoints.WEIGHTS)
     _check_tensors(tensors, expected_tensors(encoder, head_layers))
     _check_tokenizer(folder / TOKENIZER, encoder["vocab_size"])
-    files = {name: checkpoints.sha256(folder / name, partial(_report, progress, f"hashing {name}")) for name in FILES}
+    files = checkpoints.hashed({name: folder / name for name in FILES}, progress)
     used = {name: tensor for name, tensor in tensors.items() if name != UNUSED}
     dtypes = [tensor.dtype for tensor in used.values()]
     return Checkpoint(
@@ -124,10 +124,6 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
     ]
 
 
-def _report(progress: Callable[[float, str], None], note: str, fraction: float) -> None:
-    progress(fraction, note)
-
-
 def _check_config(config: Mapping[str, Any]) -> int:
     """The number of decision layers. The temperatures are the front's; here is only that it can read them."""
     for key, value in FIXED.items():
@@ -138,7 +134,7 @@ def _check_config(config: Mapping[str, Any]) -> int:
         raise ConfigurationError(f"{CONFIG}: temperature is not a list of {KINDS}")
     if not isinstance(by_bucket, dict):
         raise ConfigurationError(f"{CONFIG}: temperature_by_options is not an object")
-    return _count(config, CONFIG, "head_layers")
+    return checkpoints.count(config, CONFIG, "head_layers", MOST)
 
 
 def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +149,7 @@ def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("hidden_activation", "gelu") != "gelu":
         raise ConfigurationError(f"{ENCODER}: hidden_activation is {config['hidden_activation']!r}, not 'gelu'")
     sizes = {
-        key: _count(config, ENCODER, key)
+        key: checkpoints.count(config, ENCODER, key, MOST)
         for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     }
     if sizes["hidden_size"] % sizes["num_attention_heads"] or sizes["hidden_size"] % heads(sizes["hidden_size"]):
@@ -238,32 +234,18 @@ def _check_tensors(tensors: Mapping[str, checkpoints.Tensor], expected: Mapping[
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != shape:
             found = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
-            raise ConfigurationError(f"{WEIGHTS}: {name} is {found}; {list(shape)} is needed")
+            raise ConfigurationError(f"{checkpoints.WEIGHTS}: {name} is {found}; {list(shape)} is needed")
         if tensor.dtype not in DTYPES:
-            raise ConfigurationError(f"{WEIGHTS}: {name} is {tensor.dtype}, not one of {', '.join(DTYPES)}")
+            raise ConfigurationError(f"{checkpoints.WEIGHTS}: {name} is {tensor.dtype}, not one of {', '.join(DTYPES)}")
     for name in tensors:
         if name not in expected and name != UNUSED:
-            raise ConfigurationError(f"{WEIGHTS}: {name} is no tensor of this model")
+            raise ConfigurationError(f"{checkpoints.WEIGHTS}: {name} is no tensor of this model")
 
 
 def _check_tokenizer(file: Path, vocabulary: int) -> None:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"{TOKENIZER} is not a tokenizer: {error}") from error
+    tokenizer = checkpoints.tokenizer(file)
     for text in SPECIAL:
         if tokenizer.token_to_id(text) is None:
             raise ConfigurationError(f"{TOKENIZER} does not have {text}: not the English checkpoint")
     if tokenizer.get_vocab_size(with_added_tokens=True) > vocabulary:
         raise ConfigurationError(f"{TOKENIZER} has more tokens than the model's {vocabulary}")
-
-
-def _count(document: Mapping[str, Any], name: str, key: str) -> int:
-    value = document.get(key)
-    if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise ConfigurationError(f"{name}: {key} is {value!r}; a number above 0 is expected")
-    return value

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import devices
+from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError
 from executor_host.executors import laya_checkpoint as folders
 
@@ -117,7 +117,7 @@ def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str) -> LayaMode
         raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
     target = devices.find(device)
     transformers.utils.logging.disable_progress_bar()
-    tensors = load_file(checkpoint.path / folders.WEIGHTS)
+    tensors = load_file(checkpoint.path / checkpoints.WEIGHTS)
     encoder = _encoder(checkpoint.encoder, tensors, torch, ModernBertConfig, ModernBertModel)
     parts = _parts(checkpoint, torch)
     parts.load_state_dict({name: value for name, value in tensors.items() if _is_of_a_part(name)}, strict=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from executor_host import checkpoints
 from executor_host.executors import laya_checkpoint as folders
 from protocol.payloads import MarkedRowsRequest
 
@@ -42,11 +43,7 @@ SHAPES: Final = (
 
 def requests(tokenizer: Path) -> Iterator[MarkedRowsRequest]:
     """Every request once, tokenized with a `tokenizer.json`. What is beyond a row is cut off the state."""
-    from tokenizers import Tokenizer
-
-    encoder = Tokenizer.from_file(str(tokenizer))
-    encoder.no_truncation()
-    encoder.no_padding()
+    encoder = checkpoints.tokenizer(tokenizer)
     for words, questions in SHAPES:
         state = encoder.encode(" ".join([WORD] * words), add_special_tokens=False).ids
         yield _request(encoder, state, questions)

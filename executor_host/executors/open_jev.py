@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import devices
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -26,8 +26,8 @@ from executor_host.errors import (
 )
 from executor_host.executors import open_jev_checkpoint as folders
 from executor_host.executors import open_jev_merge
-from executor_host.executors import options as given
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.options import switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -61,18 +61,20 @@ class OpenJevExecutor(Executor):
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        options = {key: value for key, value in options.items() if value is not None}
-        given.known("open-jev", options, self.OPTIONS)
-        self._base = given.word(options, "base", "") if "base" in options else None
-        self._device = given.word(options, "device", "auto")
-        self._dtype = given.word(options, "dtype", "auto", "float32", "bfloat16")
-        self._execution: Any = given.word(options, "execution", *EXECUTIONS)
-        self._unreleased, self._graphs = (given.switch(options, name) for name in ("unreleased", "graphs"))
+        given = {key: value for key, value in options.items() if value is not None}
+        unknown = sorted(set(given) - self.OPTIONS)
+        if unknown:
+            raise ConfigurationError(f"the open-jev family has no option {unknown[0]!r}")
+        self._base = word(given, "base") if "base" in given else None
+        self._device = word(given, "device", "auto")
+        self._dtype = word(given, "dtype", "auto", "float32", "bfloat16")
+        self._execution: Any = word(given, "execution", *EXECUTIONS)
+        self._unreleased, self._graphs = (switch(given, name) for name in ("unreleased", "graphs"))
         if self._graphs and self._execution == "shared":
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         self._max_length: int | None = None
-        if "max_length" in options:
-            self._max_length = folders.count(options, "the options", "max_length", folders.MAX_LENGTH)
+        if "max_length" in given:
+            self._max_length = checkpoints.count(given, "the options", "max_length", folders.MAX_LENGTH)
         self._checkpoint: folders.Checkpoint | None = None
         self._backbone: qwen3_5.Qwen35 | None = None
 

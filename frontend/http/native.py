@@ -19,11 +19,10 @@ from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
-from frontend.http import ingress, routes
+from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
-from protocol.states import RequestEvent
 
 NAME = web.AppKey("native_model", str)
 
@@ -35,6 +34,8 @@ def build(server: Server, name: str) -> web.Application:
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
     app[NAME] = name
+    if server.keys is not None:
+        app.middlewares.append(access.guard(server.keys, without=frozenset({"/health"}), render=_error_response))
     decision = app.router.add_resource("/v1/systemone")
     decision.add_route("POST", decide, expect_handler=ingress.expectation)
     decision.add_route("*", _not_allowed("POST"))
@@ -48,7 +49,8 @@ def build(server: Server, name: str) -> web.Application:
 
 async def decide(request: web.Request) -> web.Response:
     """POST /v1/systemone."""
-    return await routes.handled(request, _decide, _error_response)
+    # None of our headers: the original has none.
+    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -73,12 +75,13 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                 with _admitted(request, server, profile) as permit:
                     body = await _body(request, permit, profile)
                     uploaded = True
+                    record.uploaded()
                     if profile.READY_FIRST:
                         deployment.refuse_unless_ready()
                     # The incarnation may change while we wait: what is prepared belongs to this one's weights.
                     profile, identity = deployment.native, deployment.identity
                     prepared = await _prepared(deployment, profile, body, context)
-                record.advance(RequestEvent.PREPARE)
+                record.prepared()
                 if full is not None:
                     raise full
                 since = server.clock()

@@ -10,6 +10,7 @@ import pytest
 
 import supervisor
 from executor_host.launch.base import ProcessExit
+from frontend.cli.config import Configuration
 
 
 class Handle:
@@ -40,7 +41,7 @@ class Owner:
     def __init__(self, tmp_path: Any) -> None:
         self.stopping = False
         self.console = SimpleNamespace(say=lambda *_: None, settled=lambda *_: None)
-        self.configuration = SimpleNamespace(restarts=5, access_log=False)
+        self.configuration = Configuration(models=(), default="", front_limit_s=None)
         self.listener = SimpleNamespace(fileno=lambda: 0)
         self.natives: dict[str, Any] = {}
         self.server_limits: dict[str, Any] = {}

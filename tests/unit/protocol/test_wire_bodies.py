@@ -92,7 +92,7 @@ def test_a_body_is_a_map(body: bytes) -> None:
 
 def test_nothing_follows_the_body() -> None:
     """One frame is one object: a second one behind it is malformed."""
-    good = b"\x81\xa7payload\x80"
+    good = b"\x82\xa7payload\x80\xa7request\xa0"
     assert refusal(raw(good + b"\x80")) is Malformed
     assert refusal(raw(good + good)) is Malformed
 
