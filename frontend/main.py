@@ -142,7 +142,7 @@ class Front:
         drained = await until_idle(self._server, budget_s)
         if not drained:
             log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
-        for deployment in self._server.deployments.values():
+        for deployment in (*self._server.deployments.values(), *self._server.others.values()):
             deployment.close()
         if not drained:
             # What was in a queue or a host has just ended with 503: let these answers leave.

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.deployment import Availability, Deployment
-from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.keys import KeyRing
 from frontend.metrics import Metrics
 from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
@@ -43,6 +45,9 @@ class Server:
     loop: asyncio.AbstractEventLoop
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
+    """What each name means."""
+    others: dict[str, Deployment] = field(default_factory=dict)
+    """By id, the deployments that no name means: coming, or retired and finishing."""
     default: str = ""
     keys: KeyRing | None = None
     """Who may ask; None: everyone who can connect."""
@@ -78,7 +83,7 @@ class Server:
         return deployment
 
     def resolve(self, model: str | None) -> Deployment:
-        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UnknownModel`."""
         if model is None:
             if len(self.deployments) != 1:
                 names = ", ".join(sorted(self.deployments))
@@ -91,7 +96,19 @@ class Server:
         deployment = self.deployments.get(model)
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
-            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+            raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
+        return deployment
+
+    async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
+        """The deployment that takes a request for `model` in this very step of the loop.
+
+        While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
+        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`.
+        Cancelled, it leaves nothing behind but the slot, which `context` gives back.
+        """
+        while (deployment := self.resolve(model)).role is Role.HELD:
+            deployment.take_slot(context)
+            await deployment.moved()
         return deployment
 
     def refuse_when_draining(self) -> None:

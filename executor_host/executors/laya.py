@@ -59,7 +59,7 @@ class LayaExecutor(Executor):
         device, dtype = devices.placement(self._device, self._dtype)
 
         checkpoint = folders.verify(self.path, progress=lambda fraction, note: progress(_HASHED * fraction, note))
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         self._model = laya_model.load(checkpoint, device=device, dtype=dtype)
         self._checkpoint = checkpoint
         progress(1.0, "loaded")

@@ -32,6 +32,7 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import ipaddress
 import os
@@ -223,6 +224,13 @@ _MODEL: Schema = {
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
+_SWAP: Schema = {
+    "family": ((str,), "a family's name"),
+    "path": ((str, type(None)), "a path"),
+    "options": ((dict,), "a table"),
+    "mode": ((str,), "start-first or stop-first"),
+}
+
 _NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
@@ -366,6 +374,29 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         options=options,
         native=native,
     )
+
+
+def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
+    """What `model` becomes by a swap: `settings` has its `family`, and may have `path` and `options`;
+    `timeout_s` is the request timeout of the server.
+
+    Bounds stay, and options that are not given, as long as the family does; another family begins with its own.
+    Raises `ConfigurationError` for everything that `framehost check --config` would refuse.
+    """
+    source = TomlDocument("swap", None, {})
+    source.only(settings, _SWAP, ())
+    if "family" not in settings:
+        source.fail(("family",), "the family is missing")
+    same = settings["family"] == model.family
+    fields = {key: settings[key] for key in ("family", "path", "options") if settings.get(key) is not None}
+    if same:
+        fields.setdefault("options", model.options)
+    made = _model(model.name, fields, timeout_s, source)
+    if model.native is not None and not families.find(made.family).native:
+        source.fail(("family",), f"{model.name!r} has a native listener, and {made.family!r} has no native dialect")
+    if same:
+        return dataclasses.replace(model, path=made.path, options=made.options)
+    return dataclasses.replace(made, native=model.native)
 
 
 def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:

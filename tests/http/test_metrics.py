@@ -42,7 +42,15 @@ class Main:
         loop = asyncio.get_running_loop()
         self.zmq, self.client = context, client
         self.server = Server(loop, ServerLimits(), default="m")
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": 2, "max_cost": 10}
+        model = {
+            "id": "m@1",
+            "name": "m",
+            "role": "current",
+            "family": "fake",
+            "options": {},
+            "max_requests": 2,
+            "max_cost": 10,
+        }
         self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
         self.server.deployments["m"] = self.deployment
         self.url = ""

@@ -14,6 +14,7 @@ from protocol.messages import (
     CancelAnswer,
     Deployment,
     Drain,
+    Drained,
     Execute,
     Failure,
     Hello,
@@ -21,6 +22,8 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Order,
+    Outcome,
     Overdue,
     Progress,
     Ready,
@@ -47,9 +50,10 @@ MESSAGES: tuple[Message, ...] = (
     Status(report={"state": "ready"}),
     Drain(budget_s=2.5),
     Bye(reason="drained"),
-    HostUp(deployment="m", incarnation="1-cc", control="ipc://c", data="ipc://d", pid=7, facts={}),
+    HostUp(deployment="m@1", replica=0, incarnation="1-cc", control="ipc://c", data="ipc://d", pid=7, facts={}),
     HostDown(
-        deployment="m",
+        deployment="m@1",
+        replica=1,
         incarnation="1-cc",
         exit=None,
         signal="SIGKILL",
@@ -60,7 +64,10 @@ MESSAGES: tuple[Message, ...] = (
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
     Want(model="m"),
     Serving(address="127.0.0.1:8000"),
-    Overdue(deployment="m", incarnation="1-cc", elapsed_s=60.5),
+    Overdue(deployment="m@1", incarnation="1-cc", elapsed_s=60.5),
+    Drained(deployment="m@1"),
+    Order(action="swap", model="m", settings={"family": "sparrow"}),
+    Outcome(code="done", message="m means m@2", report={"gap_s": 0.0}),
 )
 
 

@@ -290,6 +290,15 @@ def test_an_array_in_any_field_is_refused(message: Message) -> None:
         assert refusal(raw(msgpack.packb(body), kind=message.KIND), lane_of(message)) is Malformed
 
 
+DOWN: dict[str, Any] = {
+    "deployment": "m@1",
+    "replica": 0,
+    "incarnation": "i",
+    "signal": "",
+    "last_words": "",
+    "will_restart": True,
+}
+
 WRONG_VALUES: list[Message] = [
     Failure(code="nonsense", status=500, message=""),
     Failure(code="input", status=399, message=""),
@@ -306,10 +315,8 @@ WRONG_VALUES: list[Message] = [
     Status(report=[]),  # type: ignore[arg-type]
     Deployment(models=[1], default="m", server={}, open=True),  # type: ignore[list-item]
     Deployment(models=[], default="", server={}, open=True),
-    HostDown(deployment="m", incarnation="i", exit=2**31, signal="", last_words="", will_restart=True, retry_after_s=0),
-    HostDown(
-        deployment="m", incarnation="i", exit=0, signal="", last_words="", will_restart=True, retry_after_s=float("inf")
-    ),
+    HostDown(**DOWN, exit=2**31, retry_after_s=0),
+    HostDown(**DOWN, exit=0, retry_after_s=float("inf")),
 ]
 
 
