@@ -736,7 +736,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
-    from frontend.cli import check, decide, status
+    from frontend.cli import check, decide, fetch, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -754,6 +754,7 @@ def parser() -> argparse.ArgumentParser:
     decide.add_to(commands)
     status.add_to(commands)
     check.add_to(commands, inspection.examine)
+    fetch.add_to(commands)
     return top
 
 

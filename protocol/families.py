@@ -95,6 +95,14 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
         ),
+        Family(
+            name="embedding",
+            processor="frontend.families.embedding.processor:EmbeddingProcessor",
+            executor="executor_host.executors.embedding:EmbeddingExecutor",
+            payload="protocol.payloads:RowsRequest",
+            inspect="executor_host.executors.embedding_checkpoint:inspect",
+            marks=("modules.json",),
+        ),
     )
 }
 
