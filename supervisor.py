@@ -36,14 +36,16 @@ from typing import Any
 import zmq
 
 from executor_host import inspection
+from executor_host.launch import stacks
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.policy import RestartLimits, RestartPolicy
-from frontend import sockets
+from frontend import keys, sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ConfigurationError, ModelConfig
+from frontend.cli.config import Configuration, ModelConfig
+from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit
@@ -58,6 +60,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Progress,
     Ready,
     Serving,
@@ -71,6 +74,9 @@ FRONT_STATUS_TIMEOUT_S = 1.0
 
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
+
+LOOK_S = 0.5
+"""How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
 STOP_MARGIN_S = 2.0
 """After the drain budget, what a process gets to end by itself before it is killed."""
@@ -99,12 +105,17 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.resident_bytes = 0
+        """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self._owner = owner
         self._handle: ProcessHandle | None = None
         self._control: sockets.LoopSocket | None = None
         self._started = 0.0
         self._ready_at: float | None = None
+        self._overdue: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end the incarnation, when it is us."""
 
     async def keep(self) -> None:
         """Start incarnations until the stop, or until the policy gives up."""
@@ -128,6 +139,7 @@ class HostSlot:
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
         self._handle = None
+        self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.model.name,
@@ -160,13 +172,14 @@ class HostSlot:
         if not self.machine.state.settled:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
+        how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not owner.is_stopping():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
+            self.last_death = f"{how}\n{words}".strip()
         if delay is None and not owner.is_stopping():
-            self.failed = ended.describe()
+            self.failed = how
             if words:
                 self.failed += f": {words.splitlines()[-1]}"
         self.up = None
@@ -183,7 +196,7 @@ class HostSlot:
         )
         # The front first, then the people: a log that cannot be written must not keep a death secret.
         if not owner.is_stopping():
-            owner.console.say(self._source, f"ended: {ended.describe()}; {owner.next_step(ended, delay)}")
+            owner.console.say(self._source, f"ended: {how}; {owner.next_step(ended, delay)}")
         owner.settled(self, ended)
         return delay
 
@@ -224,11 +237,35 @@ class HostSlot:
             pid=self._handle.pid,
             facts=message.facts,
         )
+        self.look()
         self._owner.console.settled(self._source)
         self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
         self._owner.tell_front(self.up)
         self.ready.set()
         self._owner.progressed.set()
+
+    def look(self) -> None:
+        """See from outside how the incarnation is; end one that loads for longer than it may."""
+        if self._handle is None or self.machine.state.settled:
+            return
+        self.resident_bytes = resident_bytes(self._handle.pid) or self.resident_bytes
+        limit = self.model.load_limit_s
+        if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
+            self.overdue(f"it was not ready within its load limit of {limit:g} s")
+
+    def overdue(self, cause: str) -> None:
+        """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
+        if self._handle is None or self.machine.state.settled or self._cause:
+            return
+        self._cause = cause
+        self._owner.console.say(self._source, f"{cause}; it is killed after a look at its stacks")
+        self._overdue = self._owner.loop.create_task(self._end(self._handle))
+
+    async def _end(self, handle: ProcessHandle) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go. One that is not ready has nothing to finish and is ended at once."""
@@ -324,6 +361,8 @@ class FrontSlot:
                     "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
                     "--limits", json.dumps(owner.server_limits),
                     *(["--access-log"] if owner.configuration.access_log else []),
+                    *(["--keys", str(owner.configuration.keys)] if owner.configuration.keys else []),
+                    "--origins", json.dumps(owner.configuration.cors),
                 ],
                 say=lambda line: owner.console.say("front", line),
                 descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
@@ -377,7 +416,7 @@ class Supervisor:
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say)
+        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.epoch = secrets.token_hex(4)
@@ -414,8 +453,11 @@ class Supervisor:
         for task in (*hosts, front):
             task.add_done_callback(self._crashed)
         opening = self.loop.create_task(self._open_when_warm())
+        looking = self.loop.create_task(self._look())
+        looking.add_done_callback(self._crashed)
         await self._stop.wait()
         opening.cancel()
+        looking.cancel()
         drained = await self._drain(hosts, front)
         self._management.close()
         self.zmq.destroy(linger=None)
@@ -436,6 +478,12 @@ class Supervisor:
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
         )
+
+    async def _look(self) -> None:
+        while True:
+            for slot in self._hosts.values():
+                slot.look()
+            await asyncio.sleep(LOOK_S)
 
     async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
@@ -559,6 +607,11 @@ class Supervisor:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
             self._front.is_serving(message.address)
+        elif isinstance(message, Overdue) and from_front:
+            slot = self._hosts.get(message.deployment)
+            if slot is not None and slot.incarnation == message.incarnation:
+                limit = slot.model.execution_limit_s or 0.0
+                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
         elif isinstance(message, Status):
             if message.report is None:
                 self._ask_front(peer, envelope.incarnation, envelope.call)
@@ -596,6 +649,7 @@ class Supervisor:
                 "options": dict(model.options),
                 "max_requests": model.max_requests,
                 "max_cost": model.max_cost,
+                "execution_limit_s": model.execution_limit_s,
             }
             for model in self.configuration.models
         ]
@@ -727,6 +781,10 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
+    if arguments.keys is not None:
+        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
+    else:
+        keys.from_environment()  # what is wrong with it is told now, and not by the front
     if arguments.port is not None:
         if not 0 <= arguments.port <= 65535:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
@@ -749,7 +807,10 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
-    serve.add_argument("--insecure", action="store_true", help="allow an address that other machines can reach")
+    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
+    serve.add_argument(
+        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
+    )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
     status.add_to(commands)

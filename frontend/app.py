@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import ingress, routes
+from frontend.http import access, ingress, routes
 from frontend.server import Server
 
 POST = (("/v1/systemone", routes.decide),)
@@ -20,6 +20,10 @@ def build(server: Server) -> web.Application:
     # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    if server.origins:
+        app.middlewares.append(access.allow_origins(app, server.origins))
+    if server.keys is not None:
+        app.middlewares.append(access.guard(server.keys, render=access.render_refusal))
     for path, handler in POST:
         _add(app, path, "POST", handler)
     for path, handler in GET:

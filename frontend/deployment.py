@@ -28,6 +28,8 @@ from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, 
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.keys import Account
+from frontend.overdue import OverdueWatch
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
@@ -85,12 +87,16 @@ class Deployment:
         zmq_context: zmq.Context[zmq.Socket[bytes]],
         epoch: str,
         pool: Executor,
+        on_overdue: Callable[[str, float], None] = lambda incarnation, seconds: None,
     ) -> None:
+        """`on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit."""
         self.name: str = model["name"]
         self.family = families.find(model["family"])
         self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
         self._options: Mapping[str, object] = model["options"]
         self._path: str | None = model.get("path")
+        self._execution_limit_s: float | None = model.get("execution_limit_s")
+        self._on_overdue = on_overdue
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -172,6 +178,7 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
 
     def _refuse(self, up: HostUp, why: str) -> None:
@@ -185,6 +192,8 @@ class Deployment:
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
+        if not self._greeting:
+            return  # too late: its end has been asked for
         self._greeting = False
         if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
@@ -202,6 +211,13 @@ class Deployment:
         """The host reported a fatal failure and is on its way out: nothing more goes to it."""
         if self.availability is Availability.READY:
             self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+
+    def _overdue(self, incarnation: str, seconds: float) -> None:
+        """The host has held a unit, or our HELLO, for too long: it is about to be ended, nothing more goes to it."""
+        log.error("model %s: host %s has not answered for %.1f s", self.name, incarnation, seconds)
+        self._greeting = False
+        self._retiring()
+        self._on_overdue(incarnation, seconds)
 
     def host_down(self, down: HostDown) -> None:
         """The process is gone. Its unit fails at once; the queue stays if another host will come."""
@@ -275,6 +291,8 @@ class Deployment:
         """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
+        if record.account is not None:
+            self._admit_account(record.account, prepared.cost, context)
         self.refuse_unless_expected(context)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
@@ -298,6 +316,12 @@ class Deployment:
             link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
 
         return start
+
+    def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
+        if account.requests is not None:
+            self._admit(account.requests, 0, context)
+        if account.cost is not None:
+            self._admit(account.cost, cost, context)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:

@@ -96,6 +96,20 @@ class TokensExceeded(RequestError):
     error_type = "max_tokens_exceeded"
 
 
+class Unauthenticated(RequestError):
+    """Keys are needed here, and the request has none that is valid. Told before its body is read."""
+
+    status = 401
+    error_type = "authentication_error"
+
+
+class Forbidden(RequestError):
+    """The request's key is valid, and not for this."""
+
+    status = 403
+    error_type = "permission_error"
+
+
 class UnsupportedEncoding(RequestError):
     """The body is compressed with something we do not read."""
 

@@ -19,15 +19,18 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import uvloop
 import zmq
 from aiohttp import web
 
-from frontend import app, limits
+from frontend import app, keys, limits
 from frontend.http import native, routes
 from frontend.http.connection import ClientConnection
+from frontend.keys import KeyRing
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
 from protocol.exits import HostExit
@@ -43,7 +46,9 @@ class Front:
 
     def __init__(self, arguments: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._server = Server(loop, ServerLimits(**arguments.limits))
+        self._server = Server(
+            loop, ServerLimits(**arguments.limits), keys=_keys(arguments.keys), origins=tuple(arguments.origins)
+        )
         self._runners: list[web.AppRunner] = []
         self._listeners: list[asyncio.Server] = []
         self._socket = socket.socket(fileno=arguments.listen)
@@ -132,6 +137,11 @@ class Front:
         return HostExit.CLEAN if drained else 1
 
 
+def _keys(file: Path | None) -> KeyRing | None:
+    others = keys.from_environment()
+    return KeyRing(file, others, clock=time.monotonic) if file is not None or others else None
+
+
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="frontend", description="The HTTP frontend; started by the supervisor.")
     parser.add_argument("--management", required=True)
@@ -139,6 +149,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
     parser.add_argument("--native", type=json.loads, default={}, help="descriptors of native listeners, by model")
     parser.add_argument("--limits", type=json.loads, default={})
+    parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
+    parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
     parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)
 

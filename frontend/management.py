@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -24,6 +25,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Serving,
     Status,
     Welcome,
@@ -100,12 +102,20 @@ class Management:
         for model in table.models:
             if model["name"] not in server.deployments:
                 server.deployments[model["name"]] = Deployment(
-                    model, loop=server.loop, zmq_context=self._context, epoch=self._epoch, pool=server.pool
+                    model,
+                    loop=server.loop,
+                    zmq_context=self._context,
+                    epoch=self._epoch,
+                    pool=server.pool,
+                    on_overdue=partial(self._overdue, model["name"]),
                 )
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
             self._on_open()
+
+    def _overdue(self, deployment: str, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment, incarnation=incarnation, elapsed_s=seconds))
 
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""
@@ -116,6 +126,7 @@ class Management:
             "draining": server.draining,
             "default": server.default,
             "requests": dataclasses.asdict(server.requests.statistics()),
+            "keys": None if server.keys is None else server.keys.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()

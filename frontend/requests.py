@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from frontend.keys import Account
 from frontend.runtime.signals import Admitted, Granted, Signal, Started
 from protocol.states import REQUEST, Machine, RequestEvent, RequestState
 
@@ -66,7 +67,17 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
     Times are on the table's clock, in seconds. `waited` and `executed` sum over the request's units.
     """
 
-    __slots__ = ("_clock", "_mark", "_table_of_requests", "executed", "model", "received", "request_id", "waited")
+    __slots__ = (
+        "_clock",
+        "_mark",
+        "_table_of_requests",
+        "account",
+        "executed",
+        "model",
+        "received",
+        "request_id",
+        "waited",
+    )
 
     def __init__(self, table: RequestTable, request_id: str, clock: Callable[[], float]) -> None:
         super().__init__(REQUEST, RequestState.RECEIVED)
@@ -75,6 +86,8 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         self._mark = 0.0
         self.request_id = request_id
         self.model = ""
+        self.account: Account | None = None
+        """Whose request it is, where keys are needed."""
         self.received = clock()
         self.waited = 0.0
         self.executed = 0.0

@@ -12,6 +12,7 @@ from typing import Any
 from frontend import limits
 from frontend.deployment import Availability, Deployment
 from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.keys import KeyRing
 from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
@@ -35,6 +36,10 @@ class Server:
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
     default: str = ""
+    keys: KeyRing | None = None
+    """Who may ask; None: everyone who can connect."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages whose scripts may read the answers."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")

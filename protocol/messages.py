@@ -8,7 +8,7 @@
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
+    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, STATUS (both ways), BYE
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
                  cli           supervisor    STATUS
 
@@ -69,6 +69,7 @@ class Kind(enum.IntEnum):
     DEPLOYMENT = 34
     WANT = 35
     SERVING = 36
+    OVERDUE = 37
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
@@ -357,11 +358,24 @@ class Serving(Message):
     address: str
 
 
+@_message(
+    Kind.OVERDUE,
+    Lane.MANAGEMENT,
+    checks={"deployment": _NAME, "incarnation": _INCARNATION, "elapsed_s": number},
+)
+class Overdue(Message):
+    """The host owes an answer for longer than its model's execution limit. Only the supervisor may act on it."""
+
+    deployment: str
+    incarnation: str
+    elapsed_s: float
+
+
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

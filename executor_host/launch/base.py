@@ -64,11 +64,17 @@ class ProcessExit:
         except ValueError:
             return f"signal {self.signal}"
 
-    def describe(self) -> str:
-        """For people; says what usually sends a SIGKILL nobody admits to."""
+    def describe(self, *, cause: str = "", resident_bytes: int = 0) -> str:
+        """For people. `cause`: why we ended it ourselves. Of a SIGKILL that is nobody's, it says who usually sends
+        one, and with how much memory (`resident_bytes`, 0 = not known) the process was seen last."""
         if self.signal is not None:
-            hint = " (out of memory? the kernel leaves no other trace)" if self.signal == signal.SIGKILL else ""
-            return f"killed by {self.signal_name}{hint}"
+            text = f"killed by {self.signal_name}"
+            if cause:
+                return f"{text} by framehost: {cause}"
+            if self.signal == signal.SIGKILL:
+                seen = f"; {resident_bytes / 2**20:.0f} MiB resident when last seen" if resident_bytes else ""
+                text += f" (the kernel's out-of-memory killer or an operator{seen})"
+            return text
         try:
             return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
         except ValueError:

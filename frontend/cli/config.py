@@ -9,12 +9,16 @@ max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
 restarts = 5                # how often in a row a dead process is started again; 0: never
+keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
+cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
 [models.NAME]
 family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
+load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
 [models.NAME.options]       # what the family takes
 truncate = true
@@ -26,17 +30,18 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from frontend import limits
+from frontend import keys, limits
 from frontend.cli import fetched
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
+from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
 from protocol.errors import ProtocolError
 from protocol.frames import encode
@@ -56,10 +61,6 @@ MAX_AMOUNT = 2**40
 
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
-
-
-class ConfigurationError(Exception):
-    """The configuration or a command-line option is wrong. The text names where and what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,10 @@ class ModelConfig:
     path: str | None = None
     max_requests: int | None = None
     max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long its host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long its host may load and warm up before it is ended; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
@@ -105,6 +110,9 @@ class Configuration:
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     restarts: int = DEFAULT_RESTARTS
+    keys: Path | None = None
+    """The file with API keys, which was read and is right."""
+    cors: tuple[str, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -113,70 +121,22 @@ class Configuration:
 
 
 def exposed(configuration: Configuration) -> str | None:
-    """Why not to listen where other machines can connect, for the first such address; None when there is none."""
+    """Why not to listen where other machines can connect, for the first such address; None when there is none,
+    or when keys are needed there."""
+    if configuration.keys is not None or keys.ENVIRONMENT in os.environ:
+        return None
     for endpoint in configuration.endpoints:
         if not endpoint.loopback:
             return (
-                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
-                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure"
+                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, and there are "
+                "no API keys. Give some with --keys FILE, listen on 127.0.0.1 behind a proxy, or say --insecure"
             )
     return None
 
 
-Key = tuple[str, ...]
-
-
-class _Source:
-    """Where keys are in a file, so that an error can point at them. `text` None: the command line."""
-
-    def __init__(self, name: str, text: str | None) -> None:
-        self._name = name
-        self._lines = None if text is None else text.splitlines()
-
-    def fail(self, key: Key, message: str) -> NoReturn:
-        place = self._name
-        if self._lines is not None:
-            place += f", line {self._line(key)}"
-        shown = f", key {'.'.join(key)}" if key else ""
-        raise ConfigurationError(f"{place}{shown}: {message}")
-
-    def _line(self, key: Key) -> int:
-        """The line that sets `key`, else that of the innermost table it would be in, else 1."""
-        assert self._lines is not None
-        best, best_depth = 1, -1
-        table: Key = ()
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
-                table = _split_key(header[1])
-                here = table
-            elif assignment := re.match(
-                r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=", line
-            ):
-                here = table + _split_key(assignment[1])
-            else:
-                continue
-            if here == key[: len(here)] and len(here) > best_depth:
-                best, best_depth = number, len(here)
-        return best
-
-
-def _split_key(text: str) -> Key:
-    return tuple(part.strip("\"' ") for part in re.findall(r"[\w-]+|\"[^\"]*\"|'[^']*'", text))
-
-
 def load(path: Path) -> Configuration:
     """The checked configuration of a TOML file. Raises `ConfigurationError` for everything wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    if text.startswith("\ufeff"):
-        raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers and nesting beyond what Python reads
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
-    return _build(document, _Source(str(path), text))
+    return _build(TomlDocument.read(path))
 
 
 def from_models(arguments: Sequence[str]) -> Configuration:
@@ -190,7 +150,7 @@ def from_models(arguments: Sequence[str]) -> Configuration:
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
-    return _build(document, _Source("--model", None))
+    return _build(TomlDocument("--model", None, document))
 
 
 def endpoint(text: str) -> Endpoint:
@@ -215,7 +175,16 @@ def check_host(host: str) -> str:
     return host
 
 
-_SERVER: dict[str, tuple[tuple[type, ...], str]] = {
+def check_keys(path: Path) -> Path:
+    """`path`, absolute, when the key file there is right. Raises `ConfigurationError`."""
+    keys.distinct((*keys.from_environment(), *keys.read(path)))
+    return path.absolute()
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
+"""As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
+
+_SERVER: Schema = {
     "host": ((str,), "an IP address"),
     "port": ((int,), "a port number 0..65535"),
     "default": ((str,), "the name of a model"),
@@ -223,23 +192,28 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
+    "keys": ((str,), "the path of a key file"),
+    "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
 }
-_MODEL: dict[str, tuple[tuple[type, ...], str]] = {
+_MODEL: Schema = {
     "family": ((str,), "the name of a family"),
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
-_NATIVE: dict[str, tuple[tuple[type, ...], str]] = {"listen": ((str,), "ADDRESS:PORT")}
+_NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
-def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
-    _only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, (), source)
+def _build(source: TomlDocument) -> Configuration:
+    document = source.content
+    source.only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, ())
     server = document.get("server", {})
-    _only(server, _SERVER, ("server",), source)
+    source.only(server, _SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
     try:
         host = check_host(host)
@@ -252,7 +226,15 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
-    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
+    origins = server.get("cors", [])
+    for origin in origins:
+        if not isinstance(origin, str) or _ORIGIN.fullmatch(origin) is None:
+            source.fail(
+                ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
+            )
+    timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
     default = server.get("default", models[0].name)
@@ -272,15 +254,17 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        request_timeout_s=timeout_s,
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        keys=key_file,
+        cors=tuple(origins),
     )
 
 
-def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
+def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -288,7 +272,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
-    _only(fields, _MODEL, key, source)
+    source.only(fields, _MODEL, key)
     if "family" not in fields:
         source.fail(key, "the family is missing")
     for bound in ("max_requests", "max_cost"):
@@ -296,6 +280,9 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+    for limit in ("execution_limit", "load_limit"):
+        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -327,7 +314,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
-        _only(fields["native"], _NATIVE, (*key, "native"), source)
+        source.only(fields["native"], _NATIVE, (*key, "native"))
         if not family.native:
             source.fail((*key, "native"), f"the family {family.name!r} has no native dialect")
         if "listen" not in fields["native"]:
@@ -342,12 +329,15 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
+        # By default never so short that a unit could be ended for which somebody still waits.
+        execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
+        load_limit_s=fields.get("load_limit", 0) or None,
         options=options,
         native=native,
     )
 
 
-def _processor(family: families.Family, key: Key, source: _Source) -> type[Processor]:
+def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:
     """The front's half, imported; of the others, only that they are there. A stranger's module can raise anything."""
     part = "processor"
     try:
@@ -361,17 +351,3 @@ def _processor(family: families.Family, key: Key, source: _Source) -> type[Proce
         why = f"{type(error).__name__}: {error}"
         source.fail(key, f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
     return processor
-
-
-def _only(
-    fields: Mapping[str, Any], known: Mapping[str, tuple[tuple[type, ...], str]], key: Key, source: _Source
-) -> None:
-    """Refuse unknown keys and wrong types; a boolean is not a number here."""
-    for name, value in fields.items():
-        if name not in known:
-            source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
-        types, expected = known[name]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
-            number = f"; {numbers[types]} is needed" if types in numbers else ""
-            source.fail((*key, name), f"{value!r} is not {expected}{number}")

@@ -114,6 +114,7 @@ def render(report: dict[str, Any]) -> str:
             f"        uploads {ingress['outstanding']} of {ingress['requests']}, "
             f"bytes {ingress['held']} of {ingress['cost']}, refused {ingress['rejected']}"
         )
+        lines += _keys(front["keys"])
     for host in report["hosts"]:
         lines += _host(host, front)
     return "\n".join(lines)
@@ -137,12 +138,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             f"{' (its client has left)' if queue['abandoned'] else ''}, completed {queue['completed']}, "
             f"failed {queue['failed']}, withdrawn {queue['withdrawn']}"
         )
-        for bound in model["admissions"]:
-            cost = f", cost {bound['held']} of {bound['cost']}" if bound["cost"] else ""
-            lines.append(
-                f"        bound {bound['name']}: {bound['outstanding']} of {bound['requests']}{cost}, "
-                f"refused {bound['rejected']}"
-            )
+        lines += [_bound(layer) for layer in model["admissions"]]
         if not model["admissions"]:
             lines.append("        bound none")
     for title in ("failed", "last_death"):
@@ -151,6 +147,25 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             lines.append(f"        {title.replace('_', ' ')}: {head}")
             lines += [f"          | {line}" for line in tail[-8:]]
     return lines
+
+
+def _keys(report: dict[str, Any] | None) -> list[str]:
+    if report is None:
+        return []
+    lines = [f"        API keys {len(report['accounts'])}"]
+    if report["problem"]:
+        lines[0] += f"; the key file is not in force: {report['problem']}"
+    for layers in report["accounts"].values():
+        lines += [_bound(layer) for layer in layers]
+    return lines
+
+
+def _bound(layer: dict[str, Any]) -> str:
+    cost = f", cost {layer['held']} of {layer['cost']}" if layer["cost"] else ""
+    return (
+        f"        bound {layer['name']}: {layer['outstanding']} of {layer['requests']}{cost}, "
+        f"refused {layer['rejected']}"
+    )
 
 
 def _mib(size: int) -> str:

@@ -19,7 +19,7 @@ from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
-from frontend.http import ingress, routes
+from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
@@ -35,6 +35,8 @@ def build(server: Server, name: str) -> web.Application:
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
     app[NAME] = name
+    if server.keys is not None:
+        app.middlewares.append(access.guard(server.keys, without=frozenset({"/health"}), render=_error_response))
     decision = app.router.add_resource("/v1/systemone")
     decision.add_route("POST", decide, expect_handler=ingress.expectation)
     decision.add_route("*", _not_allowed("POST"))

@@ -28,6 +28,7 @@ from frontend import compute, limits
 from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
 from frontend.http import ingress, strict_json, systemone
+from frontend.keys import Account
 from frontend.questions import DecisionRequest
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
@@ -35,6 +36,7 @@ from protocol.states import RequestEvent
 
 SERVER = web.AppKey("server", Server)
 RECORD = web.RequestKey("framehost.request_id", str)
+ACCOUNT = web.RequestKey("framehost.account", Account)
 TIMEOUT_HEADER = "x-framehost-timeout-ms"
 
 log = logging.getLogger("framehost.http")
@@ -107,6 +109,7 @@ async def handled(
     answered as `render` says and logged as the operator chose."""
     server = request.app[SERVER]
     record = server.requests.begin(request_id(request))
+    record.account = request.get(ACCOUNT)
     event = RequestEvent.FAIL
     status, loud = 500, True
     try:

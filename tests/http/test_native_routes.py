@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from frontend.families.base import Prepared
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.http import native
 from frontend.http.connection import ClientConnection
+from frontend.keys import ApiKey, KeyRing
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
@@ -68,10 +70,12 @@ class Other(Plain):
 class Listener:
     """A front with the one model "m" and its native listener."""
 
-    def __init__(self, context: zmq.Context[Any], profile: type[NativeProfile], **bounds: int) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], profile: type[NativeProfile], keys: KeyRing | None = None, **bounds: int
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.zmq = context
-        self.server = Server(loop, ServerLimits(ingress_requests=5))
+        self.server = Server(loop, ServerLimits(ingress_requests=5), keys=keys)
         model = {"name": "m", "family": "fake", "options": {}, "max_requests": None, "max_cost": None, **bounds}
         self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
         self.server.deployments["m"] = self.deployment
@@ -167,6 +171,26 @@ async def test_a_decision(listener: Listener) -> None:
     assert {name for name in headers if name.startswith("x-")} == set()
     assert listener.held() == [0, 0, 0]
     assert listener.server.requests.statistics().ended == {"answered": 1}
+
+
+async def test_a_native_listener_needs_a_key_where_the_server_has_keys(listener: Listener) -> None:
+    """There is no way around the door: 401 in the family's own body for all but its health, answered with a key."""
+    key = "a-key-of-16-characters"
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(key.encode()).digest())], clock=lambda: 0.0)
+    guarded = Listener(listener.zmq, Plain, keys=ring)
+    await guarded.open()
+    try:
+        host = await guarded.host()
+        status, headers, document = await guarded.post("word")
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert list(document) == [Plain.ERROR_FIELD]
+        assert (await guarded.get("/other"))[0] == 401
+        assert (await guarded.get("/health"))[0] == 200
+        asked = asyncio.create_task(guarded.post("word", {**JSON, "Authorization": f"Bearer {key}"}))
+        host.answer((await host.unit()).call, Result(outputs={}, elapsed_us=1))
+        assert (await asked)[0] == 200
+    finally:
+        await guarded.close()
 
 
 async def test_a_request_id_comes_back_when_one_was_sent(listener: Listener) -> None:

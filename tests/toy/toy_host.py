@@ -7,10 +7,12 @@ sees that it was cancelled, which is the proof that the cancel arrived; it goes 
     wait        until the file "until" exists            (lets the lock go: the control thread answers)
     spin        the same without ever sleeping
     heed        until it is cancelled or its time is over, and then gives up
-    hold_gil    one C call of "seconds" that keeps the interpreter lock
+    hold_gil    one C call of "seconds" that keeps the interpreter lock; any signal ends it early
+    backtrack   one C call that keeps the interpreter lock for years, whatever signals come
     exit        os._exit("status")          abort     os.abort() after printing "words"
     null        reads address 0
     raise       an ordinary exception       fatal     a device error       refuse    bad input
+    deaf        waits, and has other plans for every signal that can be caught
     leak        keeps "bytes" bytes
     lie         "huge": above the wire's limits, "deep": too deep for it, "unpackable": of no type it has,
                 "foreign": not of this family, "nothing": no outputs at all, "nan": not finite
@@ -24,6 +26,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -87,7 +91,10 @@ class ToyExecutor(Executor):
     def _do(self, state: dict[str, Any], call: Call) -> dict[str, Any]:
         op = state.get("op", "echo")
         answer: dict[str, Any] = {"pid": os.getpid(), "calls": self._calls, "tag": state.get("tag", "")}
-        if op == "wait":
+        if op == "deaf":
+            for number in {*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_IGN)
+        if op in ("wait", "deaf"):
             seen = False
             while not Path(state["until"]).exists():
                 if "seen" in state and not seen and call.cancelled:
@@ -105,6 +112,8 @@ class ToyExecutor(Executor):
         elif op == "hold_gil":
             # PyDLL keeps the lock during the call; usleep takes microseconds.
             ctypes.PyDLL(None).usleep(int(state["seconds"] * 1_000_000))
+        elif op == "backtrack":
+            re.match("(a+)+$", "a" * 100 + "b")
         elif op == "exit":
             os._exit(state.get("status", 1))
         elif op == "abort":

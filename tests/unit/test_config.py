@@ -10,7 +10,7 @@ import pytest
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
 from frontend.cli import check, config
-from frontend.cli.config import ConfigurationError
+from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
 
@@ -38,6 +38,8 @@ family = "sparrow"
 family = "sparrow"
 max_requests = 3
 max_cost = 400
+execution_limit = 1.5
+load_limit = 1800
 """
 
 
@@ -61,6 +63,20 @@ def test_a_native_listener_for_other_machines_needs_a_word(tmp_path: Path, capsy
     assert "refusing to listen on 0.0.0.0" in capsys.readouterr().err
 
 
+def test_an_execution_limit_ends_no_unit_that_somebody_waits_for(tmp_path: Path) -> None:
+    """0 is no limit; without one it is the family's, and at least twice the longest wait of a client."""
+    text = '[server]\nrequest_timeout = 500\n[models.m]\nfamily = "{}"\n{}'
+    for family, line, limit in (
+        ("sparrow", "", 1000.0),
+        ("decider", "", 1000.0),
+        ("sparrow", "execution_limit = 7\n", 7),
+        ("sparrow", "execution_limit = 0\n", None),
+    ):
+        path = f'path = "{tmp_path}"\n' if family == "decider" else ""
+        (model,) = config.load(write(tmp_path, text.format(family, path + line))).models
+        assert model.execution_limit_s == limit
+
+
 def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     """Every key arrives where it is used; what is not given has its documented default."""
     found = config.load(write(tmp_path, GOOD))
@@ -69,6 +85,8 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     first, second = found.models
     assert (first.max_requests, first.max_cost, first.path) == (1024, None, None)
     assert (second.max_requests, second.max_cost) == (3, 400)
+    assert (first.execution_limit_s, first.load_limit_s) == (60.0, None)
+    assert (second.execution_limit_s, second.load_limit_s) == (1.5, 1800)
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
 
@@ -110,6 +128,10 @@ MISTAKES = [
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[models.m]\nfamily = "sparrow"\nexecution_limit = -1\n', 3, "models.m.execution_limit", "0 (no limit)"),
+    ('[models.m]\nfamily = "sparrow"\nload_limit = 86401\n', 3, "models.m.load_limit", "to 86400"),
+    ('[models.m]\nfamily = "sparrow"\nexecution_limit = nan\n', 3, "models.m.execution_limit", "nan is not seconds"),
+    ('[models.m]\nfamily = "sparrow"\nload_limit = true\n', 3, "models.m.load_limit", "a number is needed"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = true\n', 3, "models.m.max_requests", "True is not"),
     ('[models.m]\nfamily = "sparrow"\ndevice = "gpu"\n', 3, "models.m.device", "unknown key"),
     ('[models]\nm = 3\n', 2, "models.m", "a table is expected"),

@@ -21,6 +21,7 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Overdue,
     Progress,
     Ready,
     Result,
@@ -59,6 +60,7 @@ MESSAGES: tuple[Message, ...] = (
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
     Want(model="m"),
     Serving(address="127.0.0.1:8000"),
+    Overdue(deployment="m", incarnation="1-cc", elapsed_s=60.5),
 )
 
 
