@@ -42,6 +42,8 @@ from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.policy import RestartLimits, RestartPolicy
+from executor_host.launch.probes import Health, ProbeServer
+from executor_host.launch.pulse import Pulse
 from frontend import keys, sockets
 from frontend.cli import config
 from frontend.cli.config import Configuration, ModelConfig
@@ -105,6 +107,8 @@ class HostSlot:
         self.load_s = 0.0
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
+        self.progressed_at = 0.0
+        self.pulse = Pulse(0.0)
         self.resident_bytes = 0
         """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
@@ -138,6 +142,7 @@ class HostSlot:
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
         self._started, self._ready_at = time.monotonic(), None
+        self.progressed_at, self.pulse = self._started, Pulse(self._started)
         self._handle = None
         self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
@@ -206,11 +211,12 @@ class HostSlot:
         except ProtocolError as error:
             self._owner.console.say(self._source, f"sent something that is no message: {error}")
             return
+        self.pulse.answered(time.monotonic())
         if isinstance(message, Welcome):
             if self.machine.allows(HostEvent.WELCOME):
                 self.machine.advance(HostEvent.WELCOME)
         elif isinstance(message, Progress):
-            self.progress = message
+            self.progress, self.progressed_at = message, time.monotonic()
             if message.stage == "warming" and self.machine.allows(HostEvent.LOADED):
                 self.machine.advance(HostEvent.LOADED)
             self._owner.console.progress(self._source, message.stage, message.fraction, message.note)
@@ -252,6 +258,8 @@ class HostSlot:
         limit = self.model.load_limit_s
         if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
             self.overdue(f"it was not ready within its load limit of {limit:g} s")
+        if self.pulse.due(time.monotonic()):
+            self._tell(Status())
 
     def overdue(self, cause: str) -> None:
         """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""
@@ -276,6 +284,8 @@ class HostSlot:
             self.machine.advance(HostEvent.DRAIN)
         if was_ready:
             self._tell(Drain(budget_s=budget_s))
+            # The same request by the other way, for a host whose control thread does not answer any more.
+            self._handle.send_signal(signal.SIGTERM)
         else:
             self._handle.kill()
 
@@ -295,20 +305,29 @@ class HostSlot:
     def _source(self) -> str:
         return f"{self.model.name} {self.incarnation}"
 
+    @property
+    def state(self) -> str:
+        """For people and probes: a word of the host table, or "failed" when there will be no next incarnation."""
+        return "failed" if self.failed else self.machine.state.value
+
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`."""
         handle = self._handle if not self.machine.state.settled else None
         return {
             "model": self.model.name,
             "family": self.model.family,
-            "state": "failed" if self.failed else self.machine.state.value,
+            "state": self.state,
             "incarnation": self.incarnation,
             "pid": 0 if handle is None else handle.pid,
             "rss_bytes": 0 if handle is None else resident_bytes(handle.pid),
             "restarts": self.policy.restarts,
             "load_s": round(self.load_s, 3),
             "native": url_of(self._owner.natives[self.model.name]) if self.model.name in self._owner.natives else "",
-            "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
+            "progress": None
+            if self.progress is None
+            else [self.progress.stage, self.progress.fraction, self.progress.note],
+            "progress_age_s": round(time.monotonic() - self.progressed_at, 1),
+            "silent_s": 0.0 if handle is None else round(self.pulse.silent_s(time.monotonic()), 1),
             "last_death": self.last_death,
             "failed": self.failed or "",
         }
@@ -323,8 +342,13 @@ class FrontSlot:
         self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
         self.last_death = ""
         self.serving = asyncio.Event()
+        self.pulse = Pulse(0.0)
         self._owner = owner
         self._handle: LocalProcess | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._cause = ""
+        """Why we end it, when it is us."""
+        self._resident_bytes = 0
         self._serving_at: float | None = None
 
     async def keep(self) -> None:
@@ -332,7 +356,8 @@ class FrontSlot:
         owner = self._owner
         while not owner.is_stopping():
             self.epoch = owner.mint()
-            self._serving_at = None
+            self._serving_at, self._cause, self._resident_bytes = None, "", 0
+            self.pulse = Pulse(time.monotonic(), owner.configuration.front_limit_s)
             ended, words = await self._live()
             self.connected = False
             self.serving.clear()
@@ -341,8 +366,9 @@ class FrontSlot:
                 return
             ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
-            text = f"ended: {ended.describe()}; {owner.next_step(ended, delay)}"
+            how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
+            self.last_death = f"{how}\n{words}".strip()
+            text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
                 return
@@ -374,6 +400,30 @@ class FrontSlot:
         ended = await self._handle.wait()
         return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
 
+    def look(self) -> None:
+        """See from outside how the front is, ask it something, and end one whose event loop stands still."""
+        if self._handle is None or self._cause:
+            return
+        now = time.monotonic()
+        self._resident_bytes = resident_bytes(self._handle.pid) or self._resident_bytes
+        if self.pulse.stalled(now):
+            self._cause = f"no answer for {self.pulse.silent_s(now):.1f} s, front_limit is {self.pulse.limit_s:g} s"
+            self._owner.console.say("front", f"{self._cause}; it is killed after a look at its stacks")
+            self._ending = self._owner.loop.create_task(self._end(self._handle))
+        elif self.connected and self.pulse.due(now):
+            self._owner.tell_front(Status())
+
+    async def _end(self, handle: LocalProcess) -> None:
+        missing = await stacks.dump(handle)
+        if missing:
+            self._cause += f"; {missing}"
+        handle.kill()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it serves and its loop turns, as far as is known."""
+        return self.serving.is_set() and self.pulse.answers(time.monotonic())
+
     def is_serving(self, address: str) -> None:
         """The front listens."""
         self._serving_at = time.monotonic()
@@ -391,6 +441,7 @@ class FrontSlot:
             "pid": pid,
             "rss_bytes": resident_bytes(pid),
             "serving": self.serving.is_set(),
+            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1),
             "restarts": self.policy.restarts,
             "last_death": self.last_death,
         }
@@ -407,9 +458,10 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model."""
+        the native listeners by model. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
@@ -431,6 +483,8 @@ class Supervisor:
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
+        self._served = False
+        """Whether the port has been listened on."""
         self._stop = asyncio.Event()
         self._failure: StartFailed | None = None
         self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
@@ -438,6 +492,7 @@ class Supervisor:
         self._hosts = {model.name: HostSlot(self, model) for model in configuration.models}
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
+        self._probes = None if health is None else ProbeServer(health, self.health)
 
     # Life
 
@@ -446,6 +501,9 @@ class Supervisor:
         # SIGHUP: a closed terminal is a requested stop, too.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.add_signal_handler(number, self._signalled)
+        if self._probes is not None:
+            await self._probes.start()
+            self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
         hosts = [self.loop.create_task(slot.keep()) for slot in self._hosts.values()]
@@ -460,6 +518,8 @@ class Supervisor:
         looking.cancel()
         drained = await self._drain(hosts, front)
         self._management.close()
+        if self._probes is not None:
+            self._probes.close()
         self.zmq.destroy(linger=None)
         if self._failure is not None:
             return self._failure.status
@@ -472,6 +532,7 @@ class Supervisor:
         self._open = True
         self.tell_front(self._table())
         await self._front.serving.wait()
+        self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
         names = ", ".join(f"{slot.model.name} ({slot.model.family})" for slot in self._hosts.values())
@@ -481,9 +542,26 @@ class Supervisor:
 
     async def _look(self) -> None:
         while True:
+            self._front.look()
             for slot in self._hosts.values():
                 slot.look()
             await asyncio.sleep(LOOK_S)
+
+    def health(self) -> Health:
+        """What the probes may know."""
+        fractions = [
+            slot.progress.fraction
+            for slot in self._hosts.values()
+            if not slot.ready.is_set() and slot.progress is not None and slot.progress.fraction is not None
+        ]
+        return Health(
+            uptime_s=time.monotonic() - self._started,
+            started=self._served,
+            serving=self._front.answers,
+            stopping=self.is_stopping(),
+            models=tuple(slot.state for slot in self._hosts.values()),
+            progress=min(fractions, default=None),
+        )
 
     async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget; whether everything ended by itself in time."""
@@ -603,6 +681,8 @@ class Supervisor:
             return
         message = envelope.message
         from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
+        if from_front:
+            self._front.pulse.answered(time.monotonic())
         if isinstance(message, Hello) and from_front:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
@@ -674,6 +754,7 @@ class Supervisor:
         report = {
             "pid": os.getpid(),
             "url": self.url,
+            "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
@@ -734,6 +815,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             doors.callback(door.close)
             opened.append(door)
         main_door, *others = opened
+        health = None
+        if configuration.health is not None:
+            try:
+                health = doors.enter_context(bind(configuration.health.host, configuration.health.port))
+                health.listen()
+            except OSError as error:
+                status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
+                print(f"framehost: the health address: {text}", file=sys.stderr)
+                return status
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -743,6 +833,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                health=health,
             ).run()
 
         try:
@@ -779,6 +870,11 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
     )
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.health is not None:
+        try:
+            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--health: {error}") from error
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
     if arguments.keys is not None:
@@ -806,6 +902,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
     serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
     serve.add_argument(

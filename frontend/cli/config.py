@@ -9,6 +9,8 @@ max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
 restarts = 5                # how often in a row a dead process is started again; 0: never
+front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
+health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
@@ -50,6 +52,9 @@ from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
+DEFAULT_FRONT_LIMIT_S = 60.0
+"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
+
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -110,6 +115,10 @@ class Configuration:
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     restarts: int = DEFAULT_RESTARTS
+    front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
+    """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
+    health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
@@ -195,6 +204,8 @@ _SERVER: Schema = {
     "keys": ((str,), "the path of a key file"),
     "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
+    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "health": ((str,), "ADDRESS:PORT"),
 }
 _MODEL: Schema = {
     "family": ((str,), "the name of a family"),
@@ -226,6 +237,12 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+    if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
+        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
+    try:
+        health = endpoint(server["health"]) if "health" in server else None
+    except ConfigurationError as error:
+        source.fail(("server", "health"), str(error))
     key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
     origins = server.get("cors", [])
     for origin in origins:
@@ -249,6 +266,8 @@ def _build(source: TomlDocument) -> Configuration:
         if port in taken:
             source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
         taken[port] = f"the native port of {model.name!r}"
+    if health is not None and health.port and health.port in taken:
+        source.fail(("server", "health"), f"port {health.port} is {taken[health.port]} already")
     return Configuration(
         models=models,
         default=default,
@@ -259,6 +278,8 @@ def _build(source: TomlDocument) -> Configuration:
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
+        health=health,
         keys=key_file,
         cors=tuple(origins),
     )

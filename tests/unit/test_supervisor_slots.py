@@ -40,7 +40,7 @@ class Owner:
     def __init__(self, tmp_path: Any) -> None:
         self.stopping = False
         self.console = SimpleNamespace(say=lambda *_: None, settled=lambda *_: None)
-        self.configuration = SimpleNamespace(restarts=5, access_log=False)
+        self.configuration = SimpleNamespace(restarts=5, access_log=False, front_limit_s=None, keys=None, cors=())
         self.listener = SimpleNamespace(fileno=lambda: 0)
         self.natives: dict[str, Any] = {}
         self.server_limits: dict[str, Any] = {}
