@@ -185,6 +185,17 @@ def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: 
     assert message in said
 
 
+@pytest.mark.parametrize("module", ["no_such_module", "no_such_module.inside", "json.no_such_module"])
+def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Said where it was asked for, not by a front that cannot start."""
+    file = tmp_path / "c.toml"
+    file.write_text('[server]\ntracing = true\n[models.m]\nfamily = "sparrow"\n')
+    assert config.load(file).tracing
+    monkeypatch.setattr(config, "TRACING_MODULE", module)
+    with pytest.raises(ConfigurationError, match=r"line 2, key server.tracing: needs .* extra otel"):
+        config.load(file)
+
+
 def test_a_long_model_name_is_refused(tmp_path: Path) -> None:
     """Names are shown in logs and travel on the wire: at most 200 printable characters."""
     for name in ("x" * 201, "line\\nbreak"):
