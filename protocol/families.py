@@ -110,6 +110,14 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.laya_checkpoint:inspect",
             marks=("rl_agent_config.json",),
         ),
+        Family(
+            name="embedding",
+            processor="frontend.families.embedding.processor:EmbeddingProcessor",
+            executor="executor_host.executors.embedding:EmbeddingExecutor",
+            payload="protocol.payloads:RowsRequest",
+            inspect="executor_host.executors.embedding_checkpoint:inspect",
+            marks=("modules.json",),
+        ),
     )
 }
 

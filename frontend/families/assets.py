@@ -9,11 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from frontend.errors import Unavailable
 from frontend.families.base import AssetError, Processor
 from frontend.limits import RETRY_AFTER_SECONDS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 KEPT: Final = 4
 """Checkpoints of a family kept per process: a restarted host costs a look at the folder, not a second of tokenizer
@@ -43,24 +46,30 @@ def check_against(own: Mapping[str, str], files: object) -> None:
             raise AssetError(f"{name} is not the one that the host has loaded beside its weights")
 
 
-def encoder(file: Path) -> EncodeAll:
-    """The tokenizer in a `tokenizer.json`. Raises `AssetError`."""
+def tokenizer(file: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json`, which neither cuts nor pads whatever the file says. Raises `AssetError`."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise AssetError(f"this family needs framehost[torch]: {error}") from error
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        found = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises Exception itself
         raise AssetError(f"{file.name} is not a tokenizer: {error}") from error
     # A file may carry both; a cut or padded text would be another question.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+def encoder(file: Path) -> EncodeAll:
+    """The tokenizer in a `tokenizer.json` as a function. Raises `AssetError`."""
+    made = tokenizer(file)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         # The batch call lets go of the interpreter lock while it works (the single call stopped the event loop for
         # 1 s on 2 MB) and counts no offsets, which nobody reads (a third of the time).
-        return [one.ids for one in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [one.ids for one in made.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     return encode
 
