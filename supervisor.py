@@ -76,6 +76,9 @@ from protocol.states import HostState
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
 
+HOSTS_SHARE_S = 0.5
+"""The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -140,6 +143,8 @@ class Supervisor:
         for model in configuration.models:
             self._fleet.add(self._spec(model), present=model.resident)
         self._orders: set[asyncio.Task[None]] = set()
+        self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
+        """How the swaps of each name have ended."""
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
         self._probes = None if health is None else ProbeServer(health, self.health)
@@ -215,24 +220,25 @@ class Supervisor:
         )
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
-        """Stop in order, front first, within one budget; whether everything ended by itself in time."""
+        """Stop in order, front first, within one budget and one margin; whether everything ended by itself in time."""
         budget = self.drain_s if self._failure is None else 0.0
-        deadline = self.loop.time() + budget
+        end = self.loop.time() + budget + STOP_MARGIN_S
         connected = self._front.connected
         if connected:
             self.tell_front(Drain(budget_s=budget))
         else:
             # It is still starting, or died a moment ago: nobody's request is in it.
             self._front.kill()
-        await self._until(deadline + STOP_MARGIN_S, [front])
+        await self._until(end - HOSTS_SHARE_S, [front])
         in_time = not connected or self._front.ended is None or self._front.ended.status == HostExit.CLEAN
         if not front.done():
             in_time = False
             self.console.say("front", "still running after the drain budget; killed")
             self._front.kill()
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
-        hosts = self._fleet.ask_to_stop(STOP_MARGIN_S)
-        await self._until(self.loop.time() + STOP_MARGIN_S, hosts)
+        hosts = self._fleet.ask_to_stop(HOSTS_SHARE_S)
+        # However early the front was done: who waits for a stop does not wait for a host that hangs.
+        await self._until(min(end, self.loop.time() + STOP_MARGIN_S), hosts)
         self._fleet.kill()
         await asyncio.wait([front, *hosts])
         return in_time
@@ -397,7 +403,10 @@ class Supervisor:
                 answer("done", await self._fleet.unload(order.model))
         except Conflict as error:
             answer("conflict", str(error))
-        except (OrderFailed, swapping.SwapFailed) as error:
+        except swapping.SwapFailed as error:
+            self._swapped[order.model]["failed"] += 1
+            answer("failed", str(error))
+        except OrderFailed as error:
             answer("failed", str(error))
         except asyncio.CancelledError:
             answer("failed", f"the server is stopping; the {order.action} was given up")
@@ -414,6 +423,7 @@ class Supervisor:
             return
         report = await self._fleet.swap(name, self._spec(successor), mode, say)
         self._models[name] = successor
+        self._swapped[name]["done"] += 1
         text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
         if report.held_bytes:
             text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
@@ -535,6 +545,7 @@ class Supervisor:
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
             "front_process": self._front.report(),
             "front": front,
+            "swaps": self._swapped,
             "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
         }
 
@@ -666,7 +677,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
-    from frontend.cli import check, decide, orders, status
+    from frontend.cli import batch, check, completion, decide, fetch, orders, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -686,9 +697,12 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
+    batch.add_to(commands)
     status.add_to(commands)
     orders.add_to(commands)
     check.add_to(commands, inspection.examine)
+    fetch.add_to(commands)
+    completion.add_to(commands, top)
     return top
 
 

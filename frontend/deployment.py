@@ -27,7 +27,7 @@ from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import LinkStatistics
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
-from frontend.replica import Availability, Replica, ReplicaStatistics, replaced
+from frontend.replica import Availability, Replica, ReplicaStatistics, replaced, unavailable_text
 from frontend.requests import RequestRecord
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
 from frontend.runtime.context import ExecutionContext
@@ -125,6 +125,8 @@ class Deployment:
         self.processor = self._make_processor({})
         self._cold = True
         """Whether the processor knows no host's facts, or a host that was stopped for room: nothing is queued."""
+        self.on_demand = not self.present
+        """Whether it has been absent, and no host has come since: whoever asks for it waits, in every dialect."""
         self._native: tuple[Processor, NativeProfile] | None = None
         self._last_output: Mapping[str, Any] = {}
         self._users = self._waiting = self._choices = 0
@@ -205,6 +207,8 @@ class Deployment:
         if self.present:
             for replica in self._replicas:
                 replica.begin_loading()
+        else:
+            self.on_demand = True
         self._has_changed()
         self._tell_when_drained()
 
@@ -297,7 +301,7 @@ class Deployment:
         replica.host_up(up, identity)
         if first or identity != self.identity or len(self._replicas) == 1:
             self.identity, self.processor, self._last_output = identity, processor, {}
-        self._cold = False
+        self._cold = self.on_demand = False
         if not self._users:
             self._last_used = self._loop.time()
             if self._listener is not None:
@@ -442,7 +446,7 @@ class Deployment:
         return min(replica.retry_after() for replica in self._replicas)
 
     def _unavailable_text(self) -> str:
-        return f"model {self.name!r} is {self.availability.value}"
+        return unavailable_text(self.name, self.availability)
 
     def ask_host(self) -> None:
         """Have the hosts say how they are; the answers are in a later `statistics()`. Waits for nothing."""

@@ -254,11 +254,13 @@ class Replica:
 
     def retry_after(self) -> int:
         """Whole seconds until a new try makes sense, within the bounds of the header."""
+        if self.availability is Availability.FAILED:
+            return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self.back_at - self._loop.time(), 60.0))))
 
     def unavailable_text(self) -> str:
         """Why nothing can be executed here, for the client."""
-        return f"model {self._name!r} is {self.availability.value}"
+        return unavailable_text(self._name, self.availability)
 
     def ask_host(self) -> None:
         """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
@@ -280,6 +282,13 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"<Replica {self._name!r} {self.number} {self.availability.value} {self.scheduler!r}>"
+
+
+def unavailable_text(name: str, availability: Availability) -> str:
+    """What a client is told of a model that cannot answer."""
+    if availability is Availability.FAILED:
+        return f"model {name!r} has failed and is not started again"
+    return f"model {name!r} is {availability.value}"
 
 
 def replaced(name: str) -> HostLost:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend import limits
-from frontend.deployment import Deployment
-from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.deployment import Deployment, Moved
+from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
+from frontend.families.base import Decision
 from frontend.keys import KeyRing
 from frontend.metrics import Metrics
-from frontend.questions import ALIASES
+from frontend.questions import ALIASES, DecisionRequest
 from frontend.replica import Availability
-from frontend.requests import RequestTable
+from frontend.requests import RequestRecord, RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from protocol.states import Role
@@ -84,7 +85,7 @@ class Server:
         return deployment
 
     def resolve(self, model: str | None) -> Deployment:
-        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UnknownModel`."""
         if model is None:
             if len(self.deployments) != 1:
                 names = ", ".join(sorted(self.deployments))
@@ -97,7 +98,7 @@ class Server:
         deployment = self.deployments.get(model)
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
-            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+            raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
         return deployment
 
     async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
@@ -111,6 +112,18 @@ class Server:
             deployment.take_slot(context)
             await deployment.moved()
         return deployment
+
+    async def decide(
+        self, question: DecisionRequest, size: int, context: ExecutionContext, record: RequestRecord
+    ) -> tuple[Deployment, Decision]:
+        """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
+        that changes before anything was prepared. Errors and cancellation as `Deployment.decide`."""
+        while True:
+            deployment = await self.taker(question.model, context)
+            try:
+                return deployment, await deployment.decide(question, size, context, record)
+            except Moved:
+                continue
 
     def refuse_when_draining(self) -> None:
         """Raise `Unavailable` once a stop has been asked for."""

@@ -108,7 +108,7 @@ async def _decided_by(
     full = routes.early_slot(deployment, context)
     # The incarnation may change while we wait: what is prepared belongs to this one's weights.
     profile, identity = deployment.native, deployment.identity
-    if profile.READY_FIRST and not deployment.cold:
+    if profile.READY_FIRST and not deployment.on_demand:
         deployment.refuse_unless_ready()
     prepared = await _prepared(deployment, profile, body, context)
     upload.close()

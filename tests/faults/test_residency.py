@@ -102,7 +102,7 @@ def test_a_model_that_cannot_be_loaded_is_said_to_be_so_and_can_be_tried_again(r
     with running(runtime, config=configuration(runtime / "c.toml", models, restarts=0)) as server:
         answer = server.decide("x", model="sick")
         assert answer.status == 503
-        assert "'sick' is failed" in answer.json["detail"]["message"]
+        assert "'sick' has failed" in answer.json["detail"]["message"]
         assert server.decide("x", model="sick").status == 503
         assert server.decide("x", model="a").status == 200
         assert states(server)["sick"] == "failed"
