@@ -99,6 +99,17 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
         ),
+        Family(
+            name="clef",
+            processor="frontend.families.clef.processor:ClefProcessor",
+            executor="executor_host.executors.clef:ClefExecutor",
+            payload="protocol.payloads:TextRequest",
+            default_max_requests=None,
+            retire_on_error=True,
+            native="frontend.families.clef.profile:ClefNative",
+            inspect="executor_host.executors.clef_checkpoint:inspect",
+            marks=("joint_head_config.json",),
+        ),
     )
 }
 
