@@ -28,8 +28,10 @@ YES = '{"description":"The proposition is true or the answer is yes.","option_id
 NO = '{"description":"The proposition is false or the answer is no.","option_id":"false"}'
 PIECES: dict[str, tuple[str, list[tuple[str, list[str]]]]] = {
     "lev_ticket": (
-        '{"attempts":2,"ticket":{"body":"Orders fail with a 500 since 9am.","customer":{"name":"Zoë","tier":"gold"},'
-        '"subject":"Checkout down"}}',
+        (
+            '{"attempts":2,"ticket":{"body":"Orders fail with a 500 since 9am.",'
+            '"customer":{"name":"Zoë","tier":"gold"},"subject":"Checkout down"}}'
+        ),
         [
             (
                 "Which team should handle the message?",
@@ -188,10 +190,11 @@ def test_rendering(value: object, text: str) -> None:
 
 def test_a_number_keeps_its_spelling_on_the_way() -> None:
     """From a body through the front's document to the text that the model reads."""
-    from frontend.families.clef.profile import ClefNative
     from frontend.families.clef.processor import ClefProcessor
+    from frontend.families.clef.profile import ClefNative
 
-    body = b'{"model":"m","state":{"n":[1250.0,1250,1e5,123456789012345678901234567890]},"questions":{"q":{"type":"noul"}}}'
+    numbers = b"[1250.0,1250,1e5,123456789012345678901234567890]"
+    body = b'{"model":"m","state":{"n":' + numbers + b'},"questions":{"q":{"type":"noul"}}}'
     (unit,) = ClefNative(ClefProcessor({}, {})).prepare(body).units
     document = json.loads(unit.document)  # type: ignore[attr-defined]
     assert render(document["state"]) == '{"n":[1250.0,1250,100000.0,123456789012345678901234567890]}'
