@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,8 @@ class HostLink:
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._replies = self._late = self._unknown = self._refused = 0
         self._ended = False
+        self.report: Mapping[str, Any] = {}
+        """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
         self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
@@ -134,8 +136,10 @@ class HostLink:
 
     # Units
 
-    def send(self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None) -> None:
-        """Send one unit; from here on its end comes from the host or from `end`.
+    def send(
+        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+    ) -> None:
+        """Send one unit, for the host's log with the id of its request; its end comes from the host or from `end`.
 
         Called by the scheduler at the grant, so it must not wait. Raises `RequestError` when the unit does not
         fit the wire or the socket refuses it; then it was not sent.
@@ -144,7 +148,8 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         call = next(self._ids)
         try:
-            frames = encode(Execute(payload=payload), incarnation=self.incarnation, call=call, budget_ms=budget_ms)
+            unit = Execute(payload=payload, request=request_id)
+            frames = encode(unit, incarnation=self.incarnation, call=call, budget_ms=budget_ms)
             self._data.send(frames)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
@@ -154,6 +159,10 @@ class HostLink:
         if len(self._calls) == 1:
             self._watch.owed()
         dispatch.on_abandoned(lambda: self._cancel(call))
+
+    def ask(self) -> None:
+        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        self._tell(Status())
 
     def end(self, *, reason: str, retry_after: int) -> None:
         """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
@@ -244,6 +253,7 @@ class HostLink:
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
+            self.report = message.report
             if not message.report.get("busy"):
                 if not self._calls:
                     self._watch.settled()

@@ -17,24 +17,41 @@ from protocol.exits import HostExit
 
 
 @dataclass(frozen=True, slots=True)
-class HostSpec:
-    """Everything a launcher needs to start one incarnation."""
+class DeploymentSpec:
+    """One deployment, immutable: another checkpoint, option or bound under the same name is another deployment."""
 
-    deployment: str
-    incarnation: str
+    id: str
+    """Unique for the life of the supervisor: the model's name and a number."""
+    name: str
     family: str
     path: str | None
     options: Mapping[str, object]
+    max_requests: int | None = None
+    max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long a host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long a host may load and warm up before it is ended; None: for ever."""
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """Everything a launcher needs to start one incarnation."""
+
+    deployment: DeploymentSpec
+    incarnation: str
     directory: str
     """Fresh, 0700, for this incarnation's sockets alone."""
 
     def arguments(self) -> list[str]:
         """The command line of `executor_host.main`."""
-        arguments = ["--deployment", self.deployment, "--incarnation", self.incarnation]
-        arguments += ["--directory", self.directory, "--family", self.family]
-        if self.path is not None:
-            arguments += ["--path", self.path]
-        return [*arguments, "--options", json.dumps(self.options)]
+        deployment = self.deployment
+        arguments = ["--deployment", deployment.id, "--incarnation", self.incarnation]
+        arguments += ["--directory", self.directory, "--family", deployment.family]
+        if deployment.path is not None:
+            arguments += ["--path", deployment.path]
+        return [*arguments, "--options", json.dumps(deployment.options)]
 
     @property
     def control(self) -> str:

@@ -13,6 +13,7 @@ sees that it was cancelled, which is the proof that the cancel arrived; it goes 
     null        reads address 0
     raise       an ordinary exception       fatal     a device error       refuse    bad input
     deaf        waits, and has other plans for every signal that can be caught
+    wedge       from now on the control thread hangs at its next message; "closed" is touched at a clean end
     leak        keeps "bytes" bytes
     lie         "huge": above the wire's limits, "deep": too deep for it, "unpackable": of no type it has,
                 "foreign": not of this family, "nothing": no outputs at all, "nan": not finite
@@ -35,6 +36,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from protocol.payloads import TextRequest
@@ -46,6 +48,7 @@ class ToyExecutor(Executor):
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         self._calls = 0
+        self._closed: Path | None = None
         self._kept: list[bytes] = []
         self._busy_s = float(path.removeprefix("busy=")) / 1000 if path and path.startswith("busy=") else 0.0
 
@@ -70,6 +73,10 @@ class ToyExecutor(Executor):
     def warm_up(self) -> None:
         if self.options.get("fail") == "warm_up":
             raise RuntimeError("the toy's first decision failed")
+
+    def close(self) -> None:
+        if self._closed is not None:
+            self._closed.touch()
 
     def execute(self, payload: object, call: Call) -> dict[str, Any]:
         self._calls += 1
@@ -114,6 +121,9 @@ class ToyExecutor(Executor):
             ctypes.PyDLL(None).usleep(int(state["seconds"] * 1_000_000))
         elif op == "backtrack":
             re.match("(a+)+$", "a" * 100 + "b")
+        elif op == "wedge":
+            ControlLane._receive = lambda lane: time.sleep(1000)  # type: ignore[method-assign]
+            self._closed = Path(state["closed"])
         elif op == "exit":
             os._exit(state.get("status", 1))
         elif op == "abort":
