@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framehost]:
         # Two hosts on a small machine: more threads would only wait for each other.
         with running(directory, config=config, environment={"OMP_NUM_THREADS": "1"}, wait=False) as starting:
             for name in MODELS:
-                starting.line(f"[{name} ", "] warming")
+                starting.line(f"[{name}@", "] warming")
             yield starting.opened()
 
 
