@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from executor_host import checkpoints
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
 from executor_host.executors import clef_checkpoint as folders
@@ -80,7 +80,7 @@ class ClefExecutor(Executor):
         """Hashes the folder, loads backbone, LM head and joint head. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (clef_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = qwen3_5.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self._device, self._dtype)
         checkpoint = folders.verify(self.path, lambda fraction, note: progress(_HASHED * fraction, note))
         progress(_HASHED, "loading")
         from safetensors.torch import load_file
@@ -151,17 +151,10 @@ class ClefExecutor(Executor):
         encoded = encoding.encode(
             state, questions, self._tokenize, max_length=self._max_length, truncate=self._truncate
         )
-        try:
-            try:
-                hidden = backbone.read_all(encoded.tokens, lambda: check(call))
-                check(call)
-                found = head.logits(hidden, encoded.tokens, encoded.fields).float().cpu().numpy()
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            hidden = backbone.read_all(encoded.tokens, lambda: check(call))
+            check(call)
+            found = head.logits(hidden, encoded.tokens, encoded.fields).float().cpu().numpy()
         if not np.isfinite(found).all():
             raise NonFinite("the model's logits are not finite")
         cut = encoded.kept < encoded.total

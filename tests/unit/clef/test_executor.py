@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install framehost[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
-from executor_host.backbones import qwen3_5  # noqa: E402
+from executor_host import devices  # noqa: E402
 from executor_host.errors import (  # noqa: E402
     Abandoned,
     ConfigurationError,
@@ -425,4 +425,4 @@ def test_a_device_that_is_not_there(folder: Path) -> None:
     made = ClefExecutor(str(folder), {"device": "tpu"})
     with pytest.raises(ConfigurationError, match="tpu"):
         made.load(lambda fraction, note: None)
-    assert qwen3_5.placement("auto", "auto")[0] in ("cpu", "cuda")
+    assert devices.placement("auto", "auto")[0] in ("cpu", "cuda")
