@@ -173,6 +173,7 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        self.launcher.close()
         if self._probes is not None:
             self._probes.close()
         self.zmq.destroy(linger=None)

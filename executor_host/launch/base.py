@@ -136,3 +136,6 @@ class HostLauncher(ABC):
 
         Raises `OSError` when nothing could be started.
         """
+
+    def close(self) -> None:  # noqa: B027 - there need not be anything
+        """Give back what the launcher itself holds, when everything it has started has ended."""
