@@ -47,6 +47,8 @@ class Family:
     marks: tuple[str, ...] = ()
     """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
     With them, a configured path is one of the file system and has to exist."""
+    front_files: tuple[str, ...] = ()
+    """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
 

@@ -1,4 +1,4 @@
-"""Every message of the three lanes: frozen, typed, checked when made into bytes and when read from them.
+"""Every message of the lanes: frozen, typed, checked when made into bytes and when read from them.
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
@@ -11,6 +11,8 @@
     management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
                  cli           supervisor    STATUS
+    dial-in      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
+                 supervisor    remote host   ASSIGNED, REFUSED
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
 refused, because within one protocol version an unknown field would be a meaning silently dropped.
@@ -29,6 +31,7 @@ from protocol.fields import (
     Check,
     boolean,
     describe,
+    exactly,
     fraction,
     integer,
     number,
@@ -47,6 +50,7 @@ class Lane(enum.Enum):
     DATA = "data"
     CONTROL = "control"
     MANAGEMENT = "management"
+    DIAL_IN = "dial_in"
 
 
 class Kind(enum.IntEnum):
@@ -69,11 +73,17 @@ class Kind(enum.IntEnum):
     DEPLOYMENT = 34
     WANT = 35
     SERVING = 36
+    DIAL_IN = 64
+    ASSIGNED = 65
+    REFUSED = 66
+    LISTENING = 67
+    LEAVING = 68
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
 _TEXT = text(limits.MAX_TEXT_CHARS)
 _COUNT = integer(0, limits.MAX_CALL_ID)
+_PUBLIC_KEY = exactly(limits.CURVE_KEY_CHARS)
 _INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
 
 
@@ -357,11 +367,92 @@ class Serving(Message):
     address: str
 
 
+REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "stopping")
+"""Why a host that dials in is sent away."""
+
+NOBODY: Final = "-"
+"""The incarnation in the header of the dial-in lane: a host that asks has none yet."""
+
+
+@_message(
+    Kind.DIAL_IN,
+    Lane.DIAL_IN,
+    checks={
+        "model": _NAME,
+        "family": _NAME,
+        "version": _NAME,
+        "machine": _NAME,
+        "pid": _COUNT,
+        "public_key": _PUBLIC_KEY,
+    },
+)
+class DialIn(Message):
+    """A host that somebody else started asks for work. It has loaded nothing yet.
+
+    `version`: of framehost, which must be the server's own. `public_key`: the CURVE key of its sockets, Z85.
+    """
+
+    model: str
+    family: str
+    version: str
+    machine: str
+    pid: int
+    public_key: str
+
+
+@_message(
+    Kind.ASSIGNED,
+    Lane.DIAL_IN,
+    checks={
+        "deployment": _NAME,
+        "incarnation": _INCARNATION,
+        "options": tree,
+        "path": optional(_TEXT),
+        "lease_s": number,
+    },
+)
+class Assigned(Message):
+    """What the host is from now on. After `lease_s` without the server it ends itself.
+
+    `path`: of the checkpoint, where the server's configuration has one and the host was not told another.
+    """
+
+    deployment: str
+    incarnation: str
+    options: dict[str, Any]
+    path: str | None
+    lease_s: float
+
+
+@_message(Kind.REFUSED, Lane.DIAL_IN, checks={"code": one_of(REFUSALS), "message": _TEXT})
+class Refused(Message):
+    """The host is not wanted. `message` is for the person who started it."""
+
+    code: str
+    message: str
+
+
+@_message(Kind.LISTENING, Lane.DIAL_IN, checks={"control": _TEXT})
+class Listening(Message):
+    """The host's control lane is bound and can be dialled at `control`."""
+
+    control: str
+
+
+@_message(Kind.LEAVING, Lane.DIAL_IN, checks={"status": integer(0, 255), "words": _TEXT})
+class Leaving(Message):
+    """The host ends: with this exit status, and what it had to say about it."""
+
+    status: int
+    words: str
+
+
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
         HostUp, HostDown, Deployment, Want, Serving,
+        DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

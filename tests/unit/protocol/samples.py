@@ -9,10 +9,12 @@ import msgpack
 from protocol import limits
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import (
+    Assigned,
     Bye,
     Cancel,
     CancelAnswer,
     Deployment,
+    DialIn,
     Drain,
     Execute,
     Failure,
@@ -20,9 +22,12 @@ from protocol.messages import (
     HostDown,
     HostUp,
     Lane,
+    Leaving,
+    Listening,
     Message,
     Progress,
     Ready,
+    Refused,
     Result,
     Serving,
     Status,
@@ -59,6 +64,11 @@ MESSAGES: tuple[Message, ...] = (
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
     Want(model="m"),
     Serving(address="127.0.0.1:8000"),
+    DialIn(model="m", family="sparrow", version="0.1.0", machine="gpu-1", pid=9, public_key="k" * 40),
+    Assigned(deployment="m@1", incarnation="1-cc", options={"truncate": True}, path=None, lease_s=10.0),
+    Refused(code="not_wanted", message="it has its host"),
+    Listening(control="tcp://127.0.0.1:7001"),
+    Leaving(status=66, words="no memory"),
 )
 
 

@@ -1,0 +1,133 @@
+"""A remote host's lane to its server: asks for a place, holds on to it, and notices when it is alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from executor_host.errors import DialInFailed
+from executor_host.sockets import LINGER_MS, receive, secure, send
+from protocol.curve import KeyPair, Security
+from protocol.errors import ProtocolError
+from protocol.frames import decode, encode
+from protocol.limits import MAX_TEXT_CHARS
+from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
+
+LEASE_UNTIL_ASSIGNED_S: Final = 10.0
+"""Until the server has said its own lease, a silent connection is given up after this."""
+
+_EVENTS: Final = (
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+
+_STRANGER: Final = "something is there and does not speak our protocol. Is it the port for hosts?"
+
+_CAUSES: Final[dict[int, str]] = {
+    0: "nothing answers there. Is the address right, does the server have a table [server.hosts], does a firewall "
+    "let this machine through?",
+    zmq.EVENT_CONNECTED: _STRANGER,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: _STRANGER,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the handshake breaks off. Is --server-key the public key of that server?",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the server does not let this host's key in. Is its NAME.key in the server's "
+    "folder `allow`, and was it there when the server started?",
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: "the server let this host in and does not answer. Is it of the same version?",
+}
+"""What to look at, by how far the connection came."""
+
+
+class ServerLane:
+    """The connection of one remote host to its server. Made, used and closed by the main thread."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, own: KeyPair, server: bytes) -> None:
+        """Connect to `address`, a ZeroMQ address, whose owner must hold the secret key of `server`."""
+        self._address = address
+        self._own = own
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
+        secure(self._socket, Security(own, LEASE_UNTIL_ASSIGNED_S, server=server))
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_EVENTS)
+        self._socket.connect(address)
+
+    def ask(self, model: str, family: str, *, timeout_s: float) -> Assigned:
+        """The place the server has for this host. Raises `DialInFailed` when it has none, or after `timeout_s`."""
+        self._send(
+            DialIn(
+                model=model,
+                family=family,
+                version=metadata.version("framehost"),
+                machine=platform.node()[:200] or "unknown",
+                pid=os.getpid(),
+                public_key=self._own.public.decode(),
+            )
+        )
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
+        came_to = 0
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            for ready, _ in poller.poll(left * 1000):
+                if ready is self._socket:
+                    return self._verdict()
+                event = self._event()
+                if event != zmq.EVENT_DISCONNECTED:
+                    came_to = event
+            if came_to == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                break  # it is not tried again
+        raise DialInFailed(f"cannot dial in at {self._address}: {_CAUSES[came_to]}")
+
+    def _verdict(self) -> Assigned:
+        try:
+            message = decode(receive(self._socket), lane=Lane.DIAL_IN).message
+        except ProtocolError as error:
+            raise DialInFailed(f"the server at {self._address} speaks another protocol: {error}") from None
+        if isinstance(message, Refused):
+            raise DialInFailed(
+                f"the server at {self._address} sends this host away ({message.code}): {message.message}"
+            )
+        if not isinstance(message, Assigned):
+            raise DialInFailed(f"the server at {self._address} answers with {type(message).__name__}")
+        return message
+
+    def listening(self, control: str) -> None:
+        """Say where the control lane is."""
+        self._send(Listening(control=control))
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call `lost` once, from a thread of its own, when the connection is gone. Not undone but by the end."""
+
+        def wait() -> None:
+            while self._event() != zmq.EVENT_DISCONNECTED:
+                pass
+            lost()
+
+        # The monitor is that thread's from here on.
+        threading.Thread(target=wait, name="lease", daemon=True).start()
+
+    def _event(self) -> int:
+        return int(parse_monitor_message(self._monitor.recv_multipart())["event"])
+
+    def leave(self, status: int, words: str) -> None:
+        """Say goodbye and close; nothing when there is nobody to say it to."""
+        self._send(Leaving(status=status, words=words[-MAX_TEXT_CHARS:]))
+        self._socket.close()
+
+    def _send(self, message: Message) -> None:
+        try:
+            send(self._socket, encode(message, incarnation=NOBODY))
+        except zmq.ZMQError:
+            # Nobody is there, and `lost` has been or will be called.
+            pass
