@@ -51,8 +51,10 @@ _CAUSES: Final[dict[int, str]] = {
 class ServerLane:
     """The connection of one remote host to its server. Made, used and closed by the main thread."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, own: KeyPair, server: bytes) -> None:
+    def __init__(self, address: str, own: KeyPair, server: bytes) -> None:
         """Connect to `address`, a ZeroMQ address, whose owner must hold the secret key of `server`."""
+        # A context of its own: the host's is destroyed before the last message here.
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._address = address
         self._own = own
         self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -79,7 +81,7 @@ class ServerLane:
         came_to = 0
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
-            for ready, _ in poller.poll(left * 1000):
+            for ready, _ in poller.poll(int(left * 1000) + 1):
                 if ready is self._socket:
                     return self._verdict()
                 event = self._event()

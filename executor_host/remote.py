@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import zmq
@@ -32,34 +31,6 @@ from protocol import families
 from protocol.curve import DOMAIN, Security
 from protocol.exits import HostExit
 from protocol.tensors import Blob
-
-CONNECT_TIMEOUT_S = 30.0
-
-
-def add_to(commands: Any) -> None:
-    """Add the command's parser."""
-    host = commands.add_parser(
-        "host",
-        help="run one model's host that dials in at a server",
-        description="Run one executor host that dials in at a server, on this machine or another.",
-    )
-    host.add_argument("--connect", required=True, metavar="tcp://ADDRESS:PORT", help="where the server takes hosts")
-    host.add_argument("--model", required=True, metavar="NAME", help="the model to be, as the server calls it")
-    host.add_argument("--family", required=True, metavar="NAME")
-    host.add_argument("--path", help="the checkpoint on this machine (default: the path in the server's configuration)")
-    host.add_argument("--key", required=True, metavar="FILE", help="this host's NAME.key_secret")
-    host.add_argument("--server-key", required=True, metavar="FILE", help="the server's NAME.key")
-    host.add_argument(
-        "--bind",
-        metavar="ADDRESS",
-        help="where the server reaches this host (default: the address it dials from)",
-    )
-    host.add_argument("--ports", metavar="CONTROL,DATA", default="0,0", help="its two ports (default: any free ones)")
-    host.add_argument(
-        "--connect-timeout", type=float, default=CONNECT_TIMEOUT_S, metavar="SECONDS",
-        help=f"how long to look for the server (default {CONNECT_TIMEOUT_S:g})",
-    )  # fmt: skip
-    host.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
