@@ -93,7 +93,7 @@ class ServerLane:
 
     def _verdict(self) -> Assigned:
         try:
-            message = decode(receive(self._socket), lane=Lane.DIAL_IN).message
+            message = decode(receive(self._socket), lane=Lane.ARRIVAL).message
         except ProtocolError as error:
             raise DialInFailed(f"the server at {self._address} speaks another protocol: {error}") from None
         if isinstance(message, Refused):

@@ -11,7 +11,7 @@
     management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
                  cli           supervisor    STATUS
-    dial-in      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
+    arrival      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
                  supervisor    remote host   ASSIGNED, REFUSED
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
@@ -50,7 +50,7 @@ class Lane(enum.Enum):
     DATA = "data"
     CONTROL = "control"
     MANAGEMENT = "management"
-    DIAL_IN = "dial_in"
+    ARRIVAL = "arrival"
 
 
 class Kind(enum.IntEnum):
@@ -367,16 +367,16 @@ class Serving(Message):
     address: str
 
 
-REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "stopping")
+REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted")
 """Why a host that dials in is sent away."""
 
 NOBODY: Final = "-"
-"""The incarnation in the header of the dial-in lane: a host that asks has none yet."""
+"""The incarnation in the header of the arrival lane: a host that asks has none yet."""
 
 
 @_message(
     Kind.DIAL_IN,
-    Lane.DIAL_IN,
+    Lane.ARRIVAL,
     checks={
         "model": _NAME,
         "family": _NAME,
@@ -402,7 +402,7 @@ class DialIn(Message):
 
 @_message(
     Kind.ASSIGNED,
-    Lane.DIAL_IN,
+    Lane.ARRIVAL,
     checks={
         "deployment": _NAME,
         "incarnation": _INCARNATION,
@@ -424,7 +424,7 @@ class Assigned(Message):
     lease_s: float
 
 
-@_message(Kind.REFUSED, Lane.DIAL_IN, checks={"code": one_of(REFUSALS), "message": _TEXT})
+@_message(Kind.REFUSED, Lane.ARRIVAL, checks={"code": one_of(REFUSALS), "message": _TEXT})
 class Refused(Message):
     """The host is not wanted. `message` is for the person who started it."""
 
@@ -432,14 +432,14 @@ class Refused(Message):
     message: str
 
 
-@_message(Kind.LISTENING, Lane.DIAL_IN, checks={"control": _TEXT})
+@_message(Kind.LISTENING, Lane.ARRIVAL, checks={"control": _TEXT})
 class Listening(Message):
     """The host's control lane is bound and can be dialled at `control`."""
 
     control: str
 
 
-@_message(Kind.LEAVING, Lane.DIAL_IN, checks={"status": integer(0, 255), "words": _TEXT})
+@_message(Kind.LEAVING, Lane.ARRIVAL, checks={"status": integer(0, 255), "words": _TEXT})
 class Leaving(Message):
     """The host ends: with this exit status, and what it had to say about it."""
 

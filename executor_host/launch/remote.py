@@ -172,7 +172,7 @@ class RemoteLauncher(HostLauncher):
         peer, *rest = frames
         host = self._hosts.get(peer)
         try:
-            message = decode(rest, lane=Lane.DIAL_IN).message
+            message = decode(rest, lane=Lane.ARRIVAL).message
         except ProtocolError as error:
             self._say("framehost", f"a host that dials in says something else than it should: {error}")
             return
