@@ -31,7 +31,9 @@ _EVENTS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_MONITOR_STOPPED
 )
+_ENDS: Final = (zmq.EVENT_DISCONNECTED, zmq.EVENT_MONITOR_STOPPED)
 
 _STRANGER: Final = "something is there and does not speak our protocol. Is it the port for hosts?"
 
@@ -54,10 +56,11 @@ class ServerLane:
     def __init__(self, address: str, own: KeyPair, server: bytes) -> None:
         """Connect to `address`, a ZeroMQ address, whose owner must hold the secret key of `server`."""
         # A context of its own: the host's is destroyed before the last message here.
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._address = address
         self._own = own
-        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._watch: threading.Thread | None = None
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         secure(self._socket, Security(own, LEASE_UNTIL_ASSIGNED_S, server=server))
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_EVENTS)
@@ -109,23 +112,32 @@ class ServerLane:
         self._send(Listening(control=control))
 
     def watch(self, lost: Callable[[], None]) -> None:
-        """Call `lost` once, from a thread of its own, when the connection is gone. Not undone but by the end."""
+        """Call `lost` once, from a thread of its own, when the connection is gone before `leave`."""
 
         def wait() -> None:
-            while self._event() != zmq.EVENT_DISCONNECTED:
+            while (event := self._event()) not in _ENDS:
                 pass
-            lost()
+            self._monitor.close()
+            if event == zmq.EVENT_DISCONNECTED:
+                lost()
 
         # The monitor is that thread's from here on.
-        threading.Thread(target=wait, name="lease", daemon=True).start()
+        self._watch = threading.Thread(target=wait, name="lease", daemon=True)
+        self._watch.start()
 
     def _event(self) -> int:
         return int(parse_monitor_message(self._monitor.recv_multipart())["event"])
 
     def leave(self, status: int, words: str) -> None:
-        """Say goodbye and close; nothing when there is nobody to say it to."""
-        self._send(Leaving(status=status, words=words[-MAX_TEXT_CHARS:]))
+        """Say goodbye, for which there is half a second, and close. Once, and nothing is possible after it."""
+        self._send(Leaving(status=int(status), words=words[-MAX_TEXT_CHARS:]))
+        self._socket.disable_monitor()
+        if self._watch is None:
+            self._monitor.close()
+        else:
+            self._watch.join()
         self._socket.close()
+        self._context.term()
 
     def _send(self, message: Message) -> None:
         try:

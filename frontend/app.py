@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, ingress, routes
+from frontend.http import access, exposition, ingress, routes
 from frontend.server import Server
 
 POST = (("/v1/systemone", routes.decide),)
@@ -12,6 +12,7 @@ GET = (
     ("/v1/models", routes.models),
     ("/health", routes.health),
     ("/healthz", routes.alive),
+    ("/metrics", exposition.metrics),
 )
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.deployment import Availability, Deployment
 from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
 from frontend.keys import KeyRing
+from frontend.metrics import Metrics
 from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from protocol.states import Role
+
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,10 @@ class ServerLimits:
     ingress_bytes: int = limits.INGRESS_BYTES
 
 
+async def nobody_to_ask() -> None:
+    """The supervisor of a server that has none."""
+
+
 @dataclass(slots=True)
 class Server:
     """The state behind the HTTP routes of one front. Belongs to the event loop's thread."""
@@ -35,6 +45,9 @@ class Server:
     loop: asyncio.AbstractEventLoop
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
+    """What each name means."""
+    others: dict[str, Deployment] = field(default_factory=dict)
+    """By id, the deployments that no name means: coming, or retired and finishing."""
     default: str = ""
     keys: KeyRing | None = None
     """Who may ask; None: everyone who can connect."""
@@ -48,9 +61,15 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
+    metrics: Metrics = field(init=False)
+    tracing: Tracing | None = None
+    """Makes spans of requests, where an operator asked for them."""
+    ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
+    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)
+        self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )
@@ -78,6 +97,18 @@ class Server:
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
             raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+        return deployment
+
+    async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
+        """The deployment that takes a request for `model` in this very step of the loop.
+
+        While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
+        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`.
+        Cancelled, it leaves nothing behind but the slot, which `context` gives back.
+        """
+        while (deployment := self.resolve(model)).role is Role.HELD:
+            deployment.take_slot(context)
+            await deployment.moved()
         return deployment
 
     def refuse_when_draining(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from executor_host import checkpoints
+from executor_host.backbones.qwen3_5_config import check_layers
 from executor_host.errors import ConfigurationError
 
 REVISION: Final = "533964dae8be954c5b5e19fa4948e48408094c1e"
@@ -50,7 +51,6 @@ MAX_ROWS: Final = 1_024
 MAX_TOKENS: Final = 1_048_576
 """Limits of one request; the front refuses what is beyond them."""
 
-FULL_ATTENTION_EVERY: Final = 4
 EMBEDDING: Final = "model.language_model.embed_tokens.weight"
 
 
@@ -130,14 +130,7 @@ def label_tokens(tokenizer: Path, vocabulary: int) -> tuple[int, ...]:
 
     Raises `ConfigurationError`: not a tokenizer, too few, two of them equal, or ids of `vocabulary` or above.
     """
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        encoder = Tokenizer.from_file(str(tokenizer))
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"{tokenizer.name} is not a tokenizer: {error}") from error
+    encoder = checkpoints.tokenizer(tokenizer)
     letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
     found: list[int] = []
     for label in (*letters, *(first + second for first in letters for second in letters)):
@@ -165,17 +158,8 @@ def _check_config(config: Mapping[str, Any]) -> tuple[int, int]:
     if not all(type(size) is int and size > 0 for size in sizes):
         raise ConfigurationError("config.json: vocab_size, hidden_size and num_hidden_layers are not all positive")
     vocabulary, hidden, layers = (int(size) for size in sizes if size is not None)
-    kinds = config.get("layer_types")
-    if kinds is not None and kinds != layer_kinds(layers):
-        raise ConfigurationError("config.json: layer_types is not three linear attentions before each full one")
-    if config.get("full_attention_interval", FULL_ATTENTION_EVERY) != FULL_ATTENTION_EVERY:
-        raise ConfigurationError(f"config.json: full_attention_interval is not {FULL_ATTENTION_EVERY}")
+    check_layers(config, layers)
     return vocabulary, hidden
-
-
-def layer_kinds(layers: int) -> list[str]:
-    """What each of so many layers is."""
-    return ["linear_attention" if (layer + 1) % FULL_ATTENTION_EVERY else "full_attention" for layer in range(layers)]
 
 
 _CALIBRATION: Final[dict[str, object]] = {

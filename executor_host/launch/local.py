@@ -183,7 +183,7 @@ class LocalLauncher(HostLauncher):
         self._hidden = hidden
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
-        source = f"{spec.deployment} {spec.incarnation}"
+        source = f"{spec.deployment.id} {spec.incarnation}"
         return await start_process(
             "executor_host.main",
             spec.arguments(),

@@ -92,5 +92,10 @@ def _configuration(file: str, *, insecure: bool) -> int:
         bounds = f"max_requests {model.max_requests or 'none'}, max_cost {model.max_cost or 'none'}"
         mark = " (default)" if model.name == configuration.default else ""
         native = f", native dialect on {model.native}" if model.native else ""
-        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}{native}")
+        limits = f"execution_limit {_seconds(model.execution_limit_s)}, load_limit {_seconds(model.load_limit_s)}"
+        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}, {limits}{native}")
     return 0
+
+
+def _seconds(limit: float | None) -> str:
+    return "none" if limit is None else f"{limit:g} s"

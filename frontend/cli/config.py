@@ -8,7 +8,10 @@ request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
+tracing = false             # OpenTelemetry spans; needs the extra otel
 restarts = 5                # how often in a row a dead process is started again; 0: never
+front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
+health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
@@ -17,6 +20,8 @@ family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
+load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
 [models.NAME.options]       # what the family takes
 truncate = true
@@ -27,6 +32,8 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import ipaddress
 import os
 import re
@@ -47,6 +54,9 @@ from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
+DEFAULT_FRONT_LIMIT_S = 60.0
+"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
+
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -55,6 +65,9 @@ MAX_SECONDS = MAX_BUDGET_MS // 1000
 
 MAX_AMOUNT = 2**40
 """Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
+
+TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
+"""What of the extra `otel` needs all the rest of it."""
 
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
@@ -85,6 +98,10 @@ class ModelConfig:
     path: str | None = None
     max_requests: int | None = None
     max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long its host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long its host may load and warm up before it is ended; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
@@ -102,7 +119,12 @@ class Configuration:
     max_body_bytes: int = limits.MAX_BODY_BYTES
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
+    tracing: bool = False
     restarts: int = DEFAULT_RESTARTS
+    front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
+    """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
+    health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
@@ -185,18 +207,30 @@ _SERVER: Schema = {
     "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
+    "tracing": ((bool,), "true or false"),
     "keys": ((str,), "the path of a key file"),
     "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
+    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "health": ((str,), "ADDRESS:PORT"),
 }
 _MODEL: Schema = {
     "family": ((str,), "the name of a family"),
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
+_SWAP: Schema = {
+    "family": ((str,), "a family's name"),
+    "path": ((str, type(None)), "a path"),
+    "options": ((dict,), "a table"),
+    "mode": ((str,), "start-first or stop-first"),
+}
+
 _NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
@@ -217,6 +251,14 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+    if server.get("tracing") and not _installed(TRACING_MODULE):
+        source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
+    if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
+        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
+    try:
+        health = endpoint(server["health"]) if "health" in server else None
+    except ConfigurationError as error:
+        source.fail(("server", "health"), str(error))
     key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
     origins = server.get("cors", [])
     for origin in origins:
@@ -224,7 +266,8 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
-    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
     default = server.get("default", models[0].name)
@@ -239,22 +282,34 @@ def _build(source: TomlDocument) -> Configuration:
         if port in taken:
             source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
         taken[port] = f"the native port of {model.name!r}"
+    if health is not None and health.port and health.port in taken:
+        source.fail(("server", "health"), f"port {health.port} is {taken[health.port]} already")
     return Configuration(
         models=models,
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        request_timeout_s=timeout_s,
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
+        tracing=server.get("tracing", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
+        health=health,
         keys=key_file,
         cors=tuple(origins),
     )
 
 
-def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # one of its parents
+        return False
+
+
+def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -270,6 +325,9 @@ def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+    for limit in ("execution_limit", "load_limit"):
+        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -310,9 +368,35 @@ def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
         path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
+        # By default never so short that a unit could be ended for which somebody still waits.
+        execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
+        load_limit_s=fields.get("load_limit", 0) or None,
         options=options,
         native=native,
     )
+
+
+def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
+    """What `model` becomes by a swap: `settings` has its `family`, and may have `path` and `options`;
+    `timeout_s` is the request timeout of the server.
+
+    Bounds stay, and options that are not given, as long as the family does; another family begins with its own.
+    Raises `ConfigurationError` for everything that `framehost check --config` would refuse.
+    """
+    source = TomlDocument("swap", None, {})
+    source.only(settings, _SWAP, ())
+    if "family" not in settings:
+        source.fail(("family",), "the family is missing")
+    same = settings["family"] == model.family
+    fields = {key: settings[key] for key in ("family", "path", "options") if settings.get(key) is not None}
+    if same:
+        fields.setdefault("options", model.options)
+    made = _model(model.name, fields, timeout_s, source)
+    if model.native is not None and not families.find(made.family).native:
+        source.fail(("family",), f"{model.name!r} has a native listener, and {made.family!r} has no native dialect")
+    if same:
+        return dataclasses.replace(model, path=made.path, options=made.options)
+    return dataclasses.replace(made, native=model.native)
 
 
 def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:

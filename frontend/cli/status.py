@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import secrets
 import sys
-from pathlib import Path
 from typing import Any
 
-import zmq
-
-from protocol import addresses
-from protocol.errors import ProtocolError
-from protocol.frames import decode, encode
-from protocol.messages import Lane, Status
-
-ANSWER_MS = 3_000
-"""A running supervisor answers in milliseconds, also while its front is dead; then it waits one second for it."""
-
-
-class NotRunning(Exception):
-    """No supervisor answers for this port; the text says what was found instead."""
+from frontend.cli.line import NotRunning, line
+from protocol.messages import Status
 
 
 def add_to(commands: Any) -> None:
@@ -38,49 +23,12 @@ def add_to(commands: Any) -> None:
 
 def ask(port: int) -> dict[str, Any]:
     """The report of the supervisor behind `port`. Raises `NotRunning`."""
-    directory = addresses.runtime_directory(port)
-    info = directory / addresses.INFO_NAME
-    if not _locked(directory / addresses.LOCK_NAME):
-        raise NotRunning(f"no framehost is running on port {port}; start one with: framehost serve --port {port}")
-    try:
-        management: str = json.loads(info.read_text())["management"]
-    except (OSError, ValueError, KeyError) as error:
-        raise NotRunning(f"the framehost on port {port} is just starting or stopping ({info}: {error})") from None
-    me = f"cli-{secrets.token_hex(4)}"
-    context = zmq.Context()
-    try:
-        with context.socket(zmq.DEALER) as socket:
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.IDENTITY, me.encode())
-            socket.setsockopt(zmq.RCVTIMEO, ANSWER_MS)
-            socket.connect(management)
-            socket.send_multipart(encode(Status(), incarnation=me, call=1))
-            message = decode(socket.recv_multipart(), lane=Lane.MANAGEMENT, incarnation=me).message
-    except zmq.Again:
-        raise NotRunning(f"the supervisor of port {port} holds its lock and does not answer") from None
-    except ProtocolError as error:
-        raise NotRunning(f"the supervisor of port {port} speaks another protocol: {error}") from None
-    finally:
-        context.destroy(linger=0)
+    with line(port) as supervisor:
+        supervisor.say(Status())
+        message = supervisor.hear()
     if not isinstance(message, Status) or message.report is None:
         raise NotRunning(f"the supervisor of port {port} answered with something else")
     return message.report
-
-
-def _locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock: the one thing that does not outlive it."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def run(arguments: argparse.Namespace) -> int:

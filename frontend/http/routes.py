@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from frontend import compute, limits
+from frontend import access_log, compute, limits
 from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
 from frontend.http import ingress, strict_json, systemone
@@ -38,6 +38,7 @@ SERVER = web.AppKey("server", Server)
 RECORD = web.RequestKey("framehost.request_id", str)
 ACCOUNT = web.RequestKey("framehost.account", Account)
 TIMEOUT_HEADER = "x-framehost-timeout-ms"
+TIMING_HEADER = "Server-Timing"
 
 log = logging.getLogger("framehost.http")
 access = logging.getLogger("framehost.access")
@@ -74,19 +75,31 @@ def encode(document: object) -> bytes:
 def json_response(
     request: web.BaseRequest, document: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """A JSON response with the request's id. Every response of this server is made here.
+    """A JSON response with the request's id.
 
     Numbers are finite by then: answers check theirs when they are built, `systemone.render` the extras.
     """
+    return respond(request, encode(document), "application/json; charset=utf-8", status=status, headers=headers)
+
+
+def respond(
+    request: web.BaseRequest,
+    body: bytes,
+    content_type: str,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> web.Response:
+    """A response with the request's id. Every response of the main port is made here."""
     identifier = request_id(request)
     fields = {
-        hdrs.CONTENT_TYPE: "application/json; charset=utf-8",
+        hdrs.CONTENT_TYPE: content_type,
         "x-request-id": identifier,
         "x-typesafe-request-id": identifier,
     }
     if headers:
         fields.update(headers)
-    return web.Response(body=encode(document), status=status, headers=fields)
+    return web.Response(body=body, status=status, headers=fields)
 
 
 def error_response(request: web.Request, error: RequestError) -> web.Response:
@@ -104,17 +117,26 @@ async def handled(
     request: web.Request,
     work: Callable[[Server, web.Request, Any], Awaitable[web.Response]],
     render: Callable[[web.Request, RequestError], web.Response],
+    *,
+    dialect: str = "systemone",
+    timing: bool = True,
 ) -> web.Response:
     """One decision in any dialect: `work(server, request, record)`, its record begun and ended, every error
-    answered as `render` says and logged as the operator chose."""
+    answered as `render` says, all of it counted and logged. `work` may find out a dialect later than here, and sets
+    it in the record. `timing`: whether an answer says how long its parts took."""
     server = request.app[SERVER]
-    record = server.requests.begin(request_id(request))
+    record = server.requests.begin(request_id(request), dialect)
+    if server.tracing is not None:
+        server.tracing.begin(record)
     record.account = request.get(ACCOUNT)
     event = RequestEvent.FAIL
     status, loud = 500, True
     try:
         response = await work(server, request, record)
         event, status, loud = RequestEvent.ANSWER, response.status, False
+        record.finished()
+        if timing and not response.prepared:
+            response.headers[TIMING_HEADER] = record.server_timing()
         return response
     except asyncio.CancelledError:
         # 499 is what logs of the field call a client that left before its answer.
@@ -138,15 +160,13 @@ async def handled(
         return render(request, InternalError("the server failed on this request; its log has the reason"))
     finally:
         record.end(event)
+        server.metrics.observe(record, status)
+        if server.tracing is not None:
+            server.tracing.end(record, request.headers, status)
         # One line for every request is a choice of the operator; a server error is always worth one.
         level = logging.WARNING if loud else logging.INFO
         if access.isEnabledFor(level):
-            access.log(
-                level,
-                "%s %s %d model=%s total_ms=%.2f wait_ms=%.2f execute_ms=%.2f",
-                record.request_id, record.state.value, status, record.model or "-",
-                (server.clock() - record.received) * 1e3, record.waited * 1e3, record.executed * 1e3,
-            )  # fmt: skip
+            access.log(level, "%s", access_log.line(record, status))
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -162,14 +182,15 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
                 full = None if server.only is None else early_slot(server.only, context)
                 with ingress.admit(request, server.ingress, limit) as permit:
                     body = await ingress.read_body(request, permit, limit)
+                    record.uploaded()
                     if compute.fits_inline(len(body)):
                         question = _parse(body)
                     else:
                         question = await compute.in_pool(server.pool, context, lambda: _parse(body))
-                deployment = server.resolve(question.model)
-                record.model = deployment.name
+                record.model = server.resolve(question.model).name
                 if full is not None:
                     raise full
+                deployment = await server.taker(question.model, context)
                 decision = await deployment.decide(question, len(body), context, record)
         except (TimeoutError, DeadlineExceeded):
             # The timer, or the runtime's own look at the clock just before it.
@@ -235,7 +256,7 @@ async def not_found(request: web.Request) -> web.Response:
     """Any path we do not have."""
     text = (
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
-        "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz"
+        "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz, /metrics"
     )
     return _plain_error(request, 404, "not_found_error", text)
 

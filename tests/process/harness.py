@@ -239,6 +239,26 @@ class Framehost:
         finally:
             connection.close()
 
+    # Operating
+
+    def command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """A `framehost` command to this server, running: its output is read with `communicate`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "executor_host.launch.entry", name, "--port", str(self.port), *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def swap(self, model: str, *arguments: str) -> tuple[int, str]:
+        """`framehost swap` to its end: exit status, and what it printed."""
+        with self.command("swap", model, *arguments) as process:
+            out, err = process.communicate(timeout=GUARD_S)
+        return process.returncode, out + err
+
     # Ending
 
     def stop(self) -> int:
@@ -272,9 +292,10 @@ def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) 
     """A TOML file at `path`: models by name, each a family and the options of it; `server` are server keys."""
     lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
     for name, fields in models.items():
-        options = {key: value for key, value in fields.items() if key not in ("family", "max_requests", "max_cost")}
+        own = ("path", "max_requests", "max_cost", "execution_limit", "load_limit")
+        options = {key: value for key, value in fields.items() if key not in ("family", *own)}
         lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
-        lines += [f"{key} = {fields[key]}" for key in ("max_requests", "max_cost") if key in fields]
+        lines += [f"{key} = {json.dumps(fields[key])}" for key in own if key in fields]
         lines += [f"[models.{name}.options]", *(f"{key} = {json.dumps(str(value))}" for key, value in options.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
