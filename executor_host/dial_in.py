@@ -31,9 +31,7 @@ _EVENTS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_MONITOR_STOPPED
 )
-_ENDS: Final = (zmq.EVENT_DISCONNECTED, zmq.EVENT_MONITOR_STOPPED)
 
 _STRANGER: Final = "something is there and does not speak our protocol. Is it the port for hosts?"
 
@@ -51,7 +49,8 @@ _CAUSES: Final[dict[int, str]] = {
 
 
 class ServerLane:
-    """The connection of one remote host to its server. Made, used and closed by the main thread."""
+    """The connection of one remote host to its server, by one thread at a time: the main one, from `watch` to `leave`
+    one of its own."""
 
     def __init__(self, address: str, own: KeyPair, server: bytes) -> None:
         """Connect to `address`, a ZeroMQ address, whose owner must hold the secret key of `server`."""
@@ -59,7 +58,8 @@ class ServerLane:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._address = address
         self._own = own
-        self._watch: threading.Thread | None = None
+        self._holder: threading.Thread | None = None
+        self._goodbye = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         secure(self._socket, Security(own, LEASE_UNTIL_ASSIGNED_S, server=server))
@@ -111,33 +111,51 @@ class ServerLane:
         """Say where the control lane is."""
         self._send(Listening(control=control))
 
-    def watch(self, lost: Callable[[], None]) -> None:
-        """Call `lost` once, from a thread of its own, when the connection is gone before `leave`."""
+    def watch(self, lost: Callable[[str], None]) -> None:
+        """From here on a thread of its own holds the connection. It calls `lost(why)` once, when the connection is
+        gone or the server has given this host up, unless `leave` comes first."""
+        self._holder = threading.Thread(target=self._hold, args=(lost,), name="lease", daemon=True)
+        self._holder.start()
 
-        def wait() -> None:
-            while (event := self._event()) not in _ENDS:
-                pass
-            self._monitor.close()
-            if event == zmq.EVENT_DISCONNECTED:
-                lost()
+    def _hold(self, lost: Callable[[str], None]) -> None:
+        poller = zmq.Poller()
+        for ready in (self._monitor, self._socket, self._goodbye):
+            poller.register(ready, zmq.POLLIN)
+        why = ""
+        while True:
+            for ready, _ in poller.poll():
+                if ready == self._goodbye:
+                    return
+                if ready is self._monitor and self._event() == zmq.EVENT_DISCONNECTED:
+                    now = "the connection to the server is gone"
+                elif ready is self._socket and self._given_up():
+                    now = "the server has given this host up"
+                else:
+                    continue
+                if not why:
+                    why = now
+                    lost(why)
 
-        # The monitor is that thread's from here on.
-        self._watch = threading.Thread(target=wait, name="lease", daemon=True)
-        self._watch.start()
+    def _given_up(self) -> bool:
+        try:
+            return isinstance(decode(receive(self._socket), lane=Lane.ARRIVAL).message, Refused)
+        except ProtocolError:
+            return False
 
     def _event(self) -> int:
         return int(parse_monitor_message(self._monitor.recv_multipart())["event"])
 
     def leave(self, status: int, words: str) -> None:
         """Say goodbye, for which there is half a second, and close. Once, and nothing is possible after it."""
+        if self._holder is not None:
+            os.eventfd_write(self._goodbye, 1)
+            self._holder.join()
         self._send(Leaving(status=int(status), words=words[-MAX_TEXT_CHARS:]))
         self._socket.disable_monitor()
-        if self._watch is None:
-            self._monitor.close()
-        else:
-            self._watch.join()
+        self._monitor.close()
         self._socket.close()
         self._context.term()
+        os.close(self._goodbye)
 
     def _send(self, message: Message) -> None:
         try:

@@ -63,7 +63,6 @@ def serve(arguments: argparse.Namespace) -> HostExit:
     board = Board(assigned.incarnation)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: board.request_drain())
-    lane.watch(lambda: _lost(board, assigned.lease_s))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     # Nobody but the server may connect, whoever else has a key that it would let in.
     authenticator = ThreadAuthenticator(context)
@@ -83,6 +82,7 @@ def serve(arguments: argparse.Namespace) -> HostExit:
         lane.leave(HostExit.CONFIGURATION, f"cannot start: {error}")
         return _cannot(HostExit.CONFIGURATION, str(error))
     lane.listening(host.control)
+    lane.watch(lambda why: _lost(board, assigned.lease_s, why))
     status = host.run()
     authenticator.stop()
     context.destroy(linger=None)
@@ -111,9 +111,9 @@ def read_assets(path: str | None, names: Sequence[str]) -> dict[str, Blob]:
     return assets
 
 
-def _lost(board: Board, lease_s: float) -> None:
-    """The server is gone: finish the running unit, whose answer nobody gets, and end; at the latest after a lease."""
-    print("framehost: the connection to the server is gone; ending", file=sys.stderr, flush=True)
+def _lost(board: Board, lease_s: float, why: str) -> None:
+    """Finish the running unit, whose answer nobody gets, and end; at the latest after a lease."""
+    print(f"framehost: {why}; ending", file=sys.stderr, flush=True)
     board.request_drain()
     last = threading.Timer(lease_s, lambda: os._exit(HostExit.LOST))
     last.daemon = True

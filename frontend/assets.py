@@ -1,14 +1,14 @@
 """Files of a checkpoint that came with a host's facts, because the checkpoint is on another machine.
 
-They are written to a folder of their own, from which the family's processor reads them as it would from the
+They lie in a folder of their own while the family's processor is made, which reads them as it would read those of a
 checkpoint. What the host has loaded it names by sha256 in the same facts, and the processor compares.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -18,36 +18,25 @@ MAX_FILES: Final = 64
 """A family names a handful."""
 
 
-class Unpacked:
-    """The folder with the files of `facts["assets"]`, until it is closed. `path` is None when there are none."""
+@contextmanager
+def unpacked(facts: Mapping[str, object]) -> Iterator[str | None]:
+    """The folder with the files of `facts["assets"]`; None when there are none.
 
-    def __init__(self, facts: Mapping[str, object]) -> None:
-        """Raises `AssetError` when they are not files by name, or cannot be written."""
-        self.path: str | None = None
-        assets = facts.get("assets")
-        if assets is None:
-            return
-        if not isinstance(assets, Mapping) or len(assets) > MAX_FILES:
-            raise AssetError("the host's files are not a table of files")
-        try:
-            self.path = tempfile.mkdtemp(prefix="framehost-assets-")
-            for name, content in assets.items():
-                if (
-                    PurePath(name).name != name
-                    or name in ("", ".", "..")
-                    or not isinstance(content, bytes | memoryview)
-                ):
-                    raise AssetError(f"the host sends {name!r:.80}, which is not the name of a file and its bytes")
-                Path(self.path, name).write_bytes(content)
-        except (OSError, ValueError) as error:
-            self.close()
-            raise AssetError(f"the host's files cannot be written: {error}") from error
-        except AssetError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Remove the folder. Idempotent."""
-        if self.path is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            self.path = None
+    Raises `AssetError` when they are not files by name, or cannot be written.
+    """
+    assets = facts.get("assets")
+    if assets is None:
+        yield None
+        return
+    if not isinstance(assets, Mapping) or len(assets) > MAX_FILES:
+        raise AssetError("the host's files are not a table of files")
+    with tempfile.TemporaryDirectory(prefix="framehost-assets-", ignore_cleanup_errors=True) as folder:
+        for name, content in assets.items():
+            plain = PurePath(name).name == name and name not in ("", ".", "..")
+            if not plain or not isinstance(content, bytes | memoryview):
+                raise AssetError(f"the host sends {name!r:.80}, which is not the name of a file and its bytes")
+            try:
+                Path(folder, name).write_bytes(content)
+            except (OSError, ValueError) as error:
+                raise AssetError(f"the host's file {name!r:.80} cannot be written: {error}") from error
+        yield folder

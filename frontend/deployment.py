@@ -26,6 +26,7 @@ from typing import Any, Protocol, TypeVar
 import zmq
 
 from frontend import compute, limits
+from frontend.assets import unpacked
 from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
@@ -39,6 +40,7 @@ from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
 from protocol import families
+from protocol.curve import Security
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
 from protocol.states import Role
@@ -97,9 +99,11 @@ class Deployment:
         pool: Executor,
         on_drained: Callable[[str], None] = lambda drained: None,
         on_overdue: Callable[[str, float], None] = lambda incarnation, seconds: None,
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
         """`model`: its row in the supervisor's table. `on_drained(id)`: it is held or retired, and unused.
-        `on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit."""
+        `on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit.
+        `secure(public_key)`: how a host on another machine is dialled."""
         self.id: str = model["id"]
         self.name: str = model["name"]
         self.role = Role(model["role"])
@@ -113,6 +117,7 @@ class Deployment:
         self._path: str | None = model.get("path")
         self._execution_limit_s: float | None = model.get("execution_limit_s")
         self._on_overdue = on_overdue
+        self._secure = secure
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -139,7 +144,8 @@ class Deployment:
         """When the host is expected back, on the loop's clock."""
 
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
+        with unpacked(facts) as folder:
+            made: Processor = families.resolve(self.family.processor)(facts, self._options, folder or self._path)
         return made
 
     @property
@@ -224,6 +230,7 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            security=self._secure(up.public_key),
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
 

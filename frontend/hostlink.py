@@ -24,6 +24,7 @@ from frontend import sockets
 from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
 from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
+from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -116,6 +117,7 @@ class HostLink:
         on_idle: Callable[[], None],
         on_retiring: Callable[[], None],
         watch: OverdueWatch | None = None,
+        security: Security | None = None,
     ) -> None:
         self.incarnation = incarnation
         self._epoch = epoch
@@ -129,8 +131,8 @@ class HostLink:
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
-        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch)
+        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
         self._watch.owed()
 

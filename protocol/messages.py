@@ -316,10 +316,14 @@ class Bye(Message):
         "data": _TEXT,
         "pid": _COUNT,
         "facts": tree,
+        "public_key": text(limits.CURVE_KEY_CHARS),
     },
 )
 class HostUp(Message):
-    """A warm host of `deployment` can be dialled at these addresses."""
+    """A warm host of `deployment` can be dialled at these addresses.
+
+    `public_key`: the CURVE key that the host must prove to hold, "" for a local one.
+    """
 
     deployment: str
     replica: int
@@ -328,6 +332,7 @@ class HostUp(Message):
     data: str
     pid: int
     facts: dict[str, Any]
+    public_key: str = ""
 
 
 @_message(
@@ -437,8 +442,8 @@ class Outcome(Message):
     report: dict[str, Any]
 
 
-REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted")
-"""Why a host that dials in is sent away."""
+REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "given_up")
+"""Why a host is sent away: the first four when it dials in, the last one later."""
 
 NOBODY: Final = "-"
 """The incarnation in the header of the arrival lane: a host that asks has none yet."""
@@ -496,7 +501,7 @@ class Assigned(Message):
 
 @_message(Kind.REFUSED, Lane.ARRIVAL, checks={"code": one_of(REFUSALS), "message": _TEXT})
 class Refused(Message):
-    """The host is not wanted. `message` is for the person who started it."""
+    """The host is not wanted, or not any more. `message` is for the person who started it."""
 
     code: str
     message: str

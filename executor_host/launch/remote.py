@@ -54,12 +54,12 @@ class RemoteHosts:
 class RemoteHost(ProcessHandle):
     """One assigned host, somewhere else."""
 
-    def __init__(self, peer: bytes, hello: DialIn, security: Security) -> None:
+    def __init__(self, peer: bytes, hello: DialIn, security: Security, dismiss: Callable[[RemoteHost], None]) -> None:
+        """`dismiss`: tells the host that it has been given up."""
         self.peer = peer
         self.hello = hello
         self.security = security
-        """For everyone who dials its sockets."""
-        self.control = ""
+        self._dismiss = dismiss
         self.listening = asyncio.Event()
         self._ended: asyncio.Future[ProcessExit] = asyncio.get_running_loop().create_future()
         self._words = ""
@@ -93,14 +93,16 @@ class RemoteHost(ProcessHandle):
         """Nothing: who started it can signal it."""
 
     def kill(self) -> None:
-        """Give it up. It notices the closed connection and ends itself."""
-        self._end(HostExit.LOST, "given up by the server")
+        """Give it up. It is told so, and whether it ends then is beyond us."""
+        if not self.ended:
+            self._dismiss(self)
+        self._end(HostExit.LOST, f"{self.describe()} was given up; it may still be running there")
 
     def last_words(self) -> str:
         return self._words
 
     def describe(self) -> str:
-        where = f" at {self.control}" if self.control else ""
+        where = f" at {self.address}" if self.address else ""
         return f"remote process {self.hello.pid} on {self.hello.machine}{where}"
 
 
@@ -138,7 +140,7 @@ class RemoteLauncher(HostLauncher):
         """Where hosts dial in, with the port that the system chose."""
         return self._socket.address
 
-    async def start(self, spec: HostSpec) -> ProcessHandle:
+    async def start(self, spec: HostSpec) -> RemoteHost:
         """Raises `OSError` when a host dialled in and then did not answer."""
         name = spec.deployment.name
         assigned: asyncio.Future[RemoteHost] = asyncio.get_running_loop().create_future()
@@ -154,14 +156,13 @@ class RemoteLauncher(HostLauncher):
             async with asyncio.timeout(LISTENING_TIMEOUT_S):
                 await host.listening.wait()
         except TimeoutError:
-            self.forget(host)
+            host.kill()
             raise OSError(f"{host.describe()} was assigned and did not answer") from None
         return host
 
-    def forget(self, host: RemoteHost) -> None:
-        """The place is somebody else's from now on."""
-        host.kill()
-        self._hosts.pop(host.peer, None)
+    def _dismiss(self, host: RemoteHost) -> None:
+        if self._hosts.pop(host.peer, None) is not None:
+            self._tell(host.peer, Refused(code="given_up", message="the server has given this host up"))
 
     def close(self) -> None:
         """Take no more hosts. Those that are there notice it."""
@@ -181,7 +182,7 @@ class RemoteLauncher(HostLauncher):
         elif host is None:
             return
         elif isinstance(message, Listening):
-            host.control = message.control
+            host.address = message.control
             host.listening.set()
         elif isinstance(message, Leaving):
             host.left(message)
@@ -194,7 +195,8 @@ class RemoteLauncher(HostLauncher):
             self._tell(peer, refusal)
             return
         spec, assigned = self._waiting[hello.model].popleft()
-        host = RemoteHost(peer, hello, Security(self.own, self._lease_s, server=hello.public_key.encode()))
+        security = Security(self.own, self._lease_s, server=hello.public_key.encode())
+        host = RemoteHost(peer, hello, security, self._dismiss)
         self._hosts[peer] = host
         self._tell(
             peer,

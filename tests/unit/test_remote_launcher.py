@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ async def test_a_host_that_dials_in_gets_the_place_that_waits(tmp_path: Path) ->
         lane.listening("tcp://127.0.0.1:9")
         async with asyncio.timeout(GUARD_S):
             host = await starting
-        assert host.control == "tcp://127.0.0.1:9"
+        assert host.address == "tcp://127.0.0.1:9"
         assert host.security.server == curve.read_public(tmp_path / "host.key")
         lane.leave(HostExit.RETIRED, "a device error")
         async with asyncio.timeout(GUARD_S):
@@ -172,6 +173,31 @@ async def test_a_lost_host_has_ended_for_us(tmp_path: Path) -> None:
         assert (await host.wait()).status == HostExit.LOST
         assert "may still be running there" in host.last_words()
         lane.leave(0, "")
+
+
+async def test_a_host_that_is_given_up_is_told_so(tmp_path: Path) -> None:
+    """It hears it once, from the connection or from the server; after a goodbye it hears nothing."""
+    async with serving(tmp_path) as server:
+        for end in ("given up", "left"):
+            starting = server.started()
+            lane = server.lane()
+            await asked(lane)
+            lane.listening("tcp://127.0.0.1:9")
+            host = await starting
+            told: list[str] = []
+            heard = threading.Event()
+
+            def lost(why: str, told: list[str] = told, heard: threading.Event = heard) -> None:
+                told.append(why)
+                heard.set()
+
+            lane.watch(lost)
+            if end == "given up":
+                host.kill()
+                assert await asyncio.to_thread(heard.wait, GUARD_S)
+            await asyncio.to_thread(lane.leave, 0, "")
+            assert told == (["the server has given this host up"] if end == "given up" else [])
+            assert (await host.wait()).status == (HostExit.LOST if end == "given up" else HostExit.CLEAN)
 
 
 async def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
