@@ -27,7 +27,7 @@ import zmq
 
 from frontend import compute, limits
 from frontend.assets import unpacked
-from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
+from frontend.errors import HostDied, QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
@@ -41,6 +41,7 @@ from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
 from protocol import families
 from protocol.curve import Security
+from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
 from protocol.states import Role
@@ -241,7 +242,7 @@ class Deployment:
         self.availability, self.last_death = Availability.FAILED, why
         self._back_at = math.inf
         self.scheduler.fail_waiting(
-            lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
+            lambda: HostDied(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
@@ -286,10 +287,14 @@ class Deployment:
             self._greeting = False
             link, self._link, self._linked = self._link, None, None
             if link is not None:
-                link.end(reason=self._unavailable_text(), retry_after=self._retry_after())
+                link.end(
+                    reason=self._unavailable_text(),
+                    retry_after=self._retry_after(),
+                    lost=down.exit == HostExit.LOST,
+                )
             if not down.will_restart:
                 self.scheduler.fail_waiting(
-                    lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
+                    lambda: HostDied(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
                 )
 
     def _close_queue(self, availability: Availability, back_in_s: float) -> None:
@@ -305,7 +310,7 @@ class Deployment:
         link, self._link = self._link, None
         if link is not None:
             link.end(reason=reason, retry_after=1)
-        self.scheduler.fail_waiting(lambda: HostLost(reason, dispatched=False, retry_after=1))
+        self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
 
     # One request
 
@@ -409,8 +414,8 @@ class Deployment:
     def _retry_after(self) -> int:
         return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self._back_at - self._loop.time(), 60.0))))
 
-    def _replaced(self) -> HostLost:
-        return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
+    def _replaced(self) -> HostDied:
+        return HostDied(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
 
     def _unavailable_text(self) -> str:
         return f"model {self.name!r} is {self.availability.value}"

@@ -21,7 +21,7 @@ from typing import Any
 import zmq
 
 from frontend import sockets
-from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.errors import DeadlineExceeded, HostDied, HostLost, InternalError, Misuse, RequestError, Unavailable
 from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
 from protocol.curve import Security
@@ -166,8 +166,9 @@ class HostLink:
         """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
         self._tell(Status())
 
-    def end(self, *, reason: str, retry_after: int) -> None:
-        """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
+    def end(self, *, reason: str, retry_after: int, lost: bool = False) -> None:
+        """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
+        Second call: Misuse."""
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
         self._ended = True
@@ -177,7 +178,7 @@ class HostLink:
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
         for dispatch in calls.values():
-            dispatch.fail(HostLost(reason, dispatched=True, retry_after=retry_after))
+            dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:
@@ -218,7 +219,7 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostLost(message.message, dispatched=message.dispatched, retry_after=1))
+                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
             else:
                 dispatch.fail(reported(message))
         else:

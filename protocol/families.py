@@ -80,6 +80,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider_checkpoint:inspect",
             marks=("decider_config.json",),
+            front_files=("tokenizer.json", "decider_config.json"),
         ),
         Family(
             name="cua-s1",
@@ -90,6 +91,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
             marks=("cua_s1_export.json",),
+            front_files=("tokenizer.json",),
         ),
         Family(
             name="open-jev",
@@ -100,6 +102,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+            front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
         ),
     )
 }

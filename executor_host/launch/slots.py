@@ -194,6 +194,8 @@ class HostSlot:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
         how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
+        if ended.status == HostExit.LOST:
+            how, words = words, ""
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not self._is_leaving():

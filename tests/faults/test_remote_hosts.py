@@ -117,7 +117,7 @@ def test_a_host_that_dies_is_lost_and_the_queue_waits_for_the_next(runtime: Path
         first.kill()
         lost = running_one.result(GUARD_S)
         assert lost.status == 503
-        assert "may still be running" in lost.json["detail"]["message"]
+        assert "may still be; it is not sent again" in lost.json["detail"]["message"]
         site.host(server)
         assert queued.result(GUARD_S).status == 200
         assert tagged(mark) == ["a", "b"]
