@@ -145,6 +145,8 @@ class Supervisor:
             self._deployments[spec.id] = Hosts(self, spec, Role.CURRENT)
         self._swaps: dict[str, asyncio.Task[None]] = {}
         """The swap that each name is in the middle of."""
+        self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
+        """How the swaps of each name have ended."""
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
         self._probes = None if health is None else ProbeServer(health, self.health)
@@ -470,6 +472,7 @@ class Supervisor:
         try:
             report = await swapping.swap(self.meant(name), self._spec(successor), mode, self, say)
         except swapping.SwapFailed as error:
+            self._swapped[name]["failed"] += 1
             answer("failed", str(error), None)
             self.console.say("framehost", f"swap of {name}: failed: {error}")
         except asyncio.CancelledError:
@@ -477,6 +480,7 @@ class Supervisor:
             raise
         else:
             self._models[name] = successor
+            self._swapped[name]["done"] += 1
             text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
             if report.held_bytes:
                 text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
@@ -600,6 +604,7 @@ class Supervisor:
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
             "front_process": self._front.report(),
             "front": front,
+            "swaps": self._swapped,
             "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
         }
 
@@ -727,7 +732,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import check, decide, status, swap
+    from frontend.cli import batch, check, completion, decide, status, swap
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -747,10 +752,12 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
+    batch.add_to(commands)
     status.add_to(commands)
     swap.add_to(commands)
     check.add_to(commands, inspection.examine)
     launching.add_to(commands)
+    completion.add_to(commands, top)
     return top
 
 

@@ -149,7 +149,7 @@ def weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
 
 def hashed(paths: Mapping[str, Path], progress: Callable[[float, str], None]) -> dict[str, str]:
     """The sha256 of each file, by its name in `paths`. `progress`: called with the fraction of all bytes and a note
-    that names the file."""
+    that names the file and the bytes."""
     sizes = {name: max(1, file.stat().st_size) for name, file in paths.items()}
     total, before, files = sum(sizes.values()), 0, {}
     for name, file in paths.items():
@@ -161,7 +161,20 @@ def hashed(paths: Mapping[str, Path], progress: Callable[[float, str], None]) ->
 def _report(
     progress: Callable[[float, str], None], note: str, before: int, size: int, total: int, fraction: float
 ) -> None:
-    progress(min(1.0, (before + fraction * size) / total), note)
+    done = int(before + fraction * size)
+    progress(min(1.0, done / total), f"{note}, {amount(done, total)} of {amount(total)}")
+
+
+def amount(count: int, scale: int = 0) -> str:
+    """Bytes for people, in the unit of `scale` if that is given."""
+    scale = scale or count
+    unit, size = ("GiB", 2**30) if scale >= 2**30 else ("MiB", 2**20)
+    return f"{count / size:.1f} {unit}"
+
+
+def weight_bytes(folder: Path) -> int:
+    """Of all files of weights in a folder: what a load brings into memory, before any conversion."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def combined(files: Mapping[str, str]) -> str:

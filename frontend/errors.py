@@ -89,6 +89,10 @@ class UsageError(RequestError):
     error_type = "api_usage_error"
 
 
+class UnknownModel(UsageError):
+    """There is no model of the name that was asked for. Some dialects have a status of their own for it."""
+
+
 class TokensExceeded(RequestError):
     """A text is longer than the model reads, and truncation is off."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.deployment import Availability, Deployment
-from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.keys import KeyRing
 from frontend.metrics import Metrics
 from frontend.questions import ALIASES
@@ -83,7 +83,7 @@ class Server:
         return deployment
 
     def resolve(self, model: str | None) -> Deployment:
-        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UnknownModel`."""
         if model is None:
             if len(self.deployments) != 1:
                 names = ", ".join(sorted(self.deployments))
@@ -96,7 +96,7 @@ class Server:
         deployment = self.deployments.get(model)
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
-            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+            raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
         return deployment
 
     async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:

@@ -91,7 +91,7 @@ class CuaS1Executor(Executor):
             claimed=self._claimed,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         adapter = checkpoint.adapter
         backbone = qwen3_5.load(
             checkpoint.path,

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from executor_host import checkpoints
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -93,16 +94,10 @@ class DeciderExecutor(Executor):
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
         device, dtype = qwen3_5.placement(self._device, self._dtype)
-        done = 0.0
-
-        def hashing(fraction: float, note: str) -> None:
-            nonlocal done
-            # Nearly all bytes are in the last file; the others only must not make the fraction fall.
-            done = max(done, fraction if note.endswith("model.safetensors") else 0.0)
-            progress(_HASHED * done, note)
-
-        checkpoint = released.verify(self.path, claimed=self._claimed, progress=hashing)
-        progress(_HASHED, "loading")
+        checkpoint = released.verify(
+            self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
+        )
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
         with torch.inference_mode():
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)

@@ -93,7 +93,7 @@ class OpenJevExecutor(Executor):
             unreleased=self._unreleased,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         execution = self._execution
         if execution == "auto":
             release = checkpoint.release

@@ -26,10 +26,12 @@ from aiohttp import hdrs, web
 
 from frontend import access_log, compute, limits
 from frontend.deployment import Deployment
-from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
-from frontend.http import ingress, strict_json, systemone
+from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut, UnknownModel
+from frontend.http import ingress, shapes, strict_json
+from frontend.http.dialect import Dialect, public
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
+from frontend.requests import RequestRecord
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
 from protocol.states import RequestEvent
@@ -77,7 +79,7 @@ def json_response(
 ) -> web.Response:
     """A JSON response with the request's id.
 
-    Numbers are finite by then: answers check theirs when they are built, `systemone.render` the extras.
+    Numbers are finite by then: answers check theirs when they are built, `dialect.with_extras` the extras.
     """
     return respond(request, encode(document), "application/json; charset=utf-8", status=status, headers=headers)
 
@@ -102,15 +104,76 @@ def respond(
     return web.Response(body=body, status=status, headers=fields)
 
 
-def error_response(request: web.Request, error: RequestError) -> web.Response:
-    """The System One shape of an error."""
-    status, document, headers = systemone.render_error(error)
-    return json_response(request, document, status=status, headers=headers)
+class Exchange:
+    """One request of the main port, and the dialect it is in as far as that is known.
+
+    Where several dialects share a path, the headers say which one until the body does.
+    """
+
+    __slots__ = ("_by_body", "dialect")
+
+    def __init__(self, dialect: Dialect, by_body: Callable[[object, Dialect], Dialect] | None = None) -> None:
+        self.dialect = dialect
+        self._by_body = by_body
+
+    def read(self, body: bytes, record: RequestRecord) -> DecisionRequest:
+        """The request in `body`. Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
+        document = strict_json.parse(body)
+        if self._by_body is not None:
+            self.dialect = self._by_body(document, self.dialect)
+            record.dialect = self.dialect.NAME
+        return self.dialect.parse_request(document)
+
+    async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.Response:
+        """The answer, or one `RequestError`."""
+        server.refuse_when_draining()
+        deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
+        limit = server.limits.max_body_bytes
+        with (
+            ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
+            context.cancel_on_exit() as guard,
+        ):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    full = None if server.only is None else early_slot(server.only, context)
+                    with ingress.admit(request, server.ingress, limit) as permit:
+                        body = await ingress.read_body(request, permit, limit)
+                        record.uploaded()
+                        if compute.fits_inline(len(body)):
+                            question = self.read(body, record)
+                        else:
+                            question = await compute.in_pool(server.pool, context, lambda: self.read(body, record))
+                    record.model = server.resolve(question.model).name
+                    if full is not None:
+                        raise full
+                    deployment = await server.taker(question.model, context)
+                    decision = await deployment.decide(question, len(body), context, record)
+            except (TimeoutError, DeadlineExceeded):
+                # The timer, or the runtime's own look at the clock just before it.
+                raise TimedOut(_timeout_text(record, deadline - record.received)) from None
+            guard.disarm()
+        return json_response(request, self.dialect.render(question, deployment.name, decision))
+
+    def refuse(self, request: web.Request, error: RequestError) -> web.Response:
+        """The dialect's shape of an error."""
+        status, document, headers = self.dialect.render_error(error)
+        return json_response(request, document, status=status, headers=headers)
 
 
-async def decide(request: web.Request) -> web.Response:
-    """POST /v1/systemone."""
-    return await handled(request, _decide, error_response)
+def decisions(dialect: Dialect) -> Handler:
+    """The handler of a path that has one dialect."""
+
+    async def decide(request: web.Request) -> web.Response:
+        exchange = Exchange(dialect)
+        return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
+
+    return decide
+
+
+async def decisions_by_shape(request: web.Request) -> web.Response:
+    """The handler of a path that several dialects share."""
+    exchange = Exchange(shapes.by_headers(request.headers), shapes.by_body)
+    return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
 
 
 async def handled(
@@ -169,36 +232,6 @@ async def handled(
             access.log(level, "%s", access_log.line(record, status))
 
 
-async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
-    server.refuse_when_draining()
-    deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
-    limit = server.limits.max_body_bytes
-    with (
-        ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
-        context.cancel_on_exit() as guard,
-    ):
-        try:
-            async with asyncio.timeout_at(deadline):
-                full = None if server.only is None else early_slot(server.only, context)
-                with ingress.admit(request, server.ingress, limit) as permit:
-                    body = await ingress.read_body(request, permit, limit)
-                    record.uploaded()
-                    if compute.fits_inline(len(body)):
-                        question = _parse(body)
-                    else:
-                        question = await compute.in_pool(server.pool, context, lambda: _parse(body))
-                record.model = server.resolve(question.model).name
-                if full is not None:
-                    raise full
-                deployment = await server.taker(question.model, context)
-                decision = await deployment.decide(question, len(body), context, record)
-        except (TimeoutError, DeadlineExceeded):
-            # The timer, or the runtime's own look at the clock just before it.
-            raise TimedOut(_timeout_text(record, deadline - record.received)) from None
-        guard.disarm()
-    return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
-
-
 def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
     """Where a port serves one model, its slot is reserved before the upload, so that a slow upload cannot lose it.
 
@@ -211,33 +244,38 @@ def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull |
     return None
 
 
-def _parse(body: bytes) -> DecisionRequest:
-    return systemone.parse_request(strict_json.parse(body))
-
-
 def _timeout_text(record: Any, budget: float) -> str:
     return f"the request's {budget:g} s were over while it was {record.state.value}"
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: one document in the shapes of both listings of the field.
-
-    Both want a date; what we know is since when this front has served the model.
-    """
-    deployments = request.app[SERVER].deployments.values()
-    listed = [
-        {
-            "name": deployment.name,
-            "description": f"{deployment.family.name} model {deployment.identity}".strip(),
-            "release_date": datetime.fromtimestamp(deployment.created, UTC).date().isoformat(),
-        }
-        for deployment in deployments
-    ]
-    data = [
-        {"id": deployment.name, "object": "model", "created": deployment.created, "owned_by": "framehost"}
-        for deployment in deployments
-    ]
+    """GET /v1/models: one document in the shapes of both listings of the field."""
+    described = [_described(deployment) for deployment in request.app[SERVER].deployments.values()]
+    listed = [{name: model[name] for name in ("name", "description", "release_date")} for model in described]
+    data = [{name: model[name] for name in ("id", "object", "created", "owned_by")} for model in described]
     return json_response(request, {"models": listed, "object": "list", "data": data})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/NAME: one model, with the fields of both listings. An alias is answered with what it means."""
+    try:
+        deployment = request.app[SERVER].resolve(request.match_info["name"])
+    except UnknownModel as error:
+        return _plain_error(request, 404, "model_not_found", error.message)
+    return json_response(request, _described(deployment))
+
+
+def _described(deployment: Deployment) -> dict[str, Any]:
+    # Both listings want a date; what we know is since when this front has served the model.
+    return {
+        "id": deployment.name,
+        "object": "model",
+        "created": deployment.created,
+        "owned_by": "framehost",
+        "name": deployment.name,
+        "description": f"{deployment.family.name} model {deployment.identity}".strip(),
+        "release_date": datetime.fromtimestamp(deployment.created, UTC).date().isoformat(),
+    }
 
 
 async def health(request: web.Request) -> web.Response:
@@ -256,9 +294,18 @@ async def not_found(request: web.Request) -> web.Response:
     """Any path we do not have."""
     text = (
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
-        "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz, /metrics"
+        "Ask at POST /v1/systemone or /v1/decisions; see also GET /v1/models, /health, /healthz, /metrics"
     )
     return _plain_error(request, 404, "not_found_error", text)
+
+
+async def no_such_capability(request: web.Request) -> web.Response:
+    """POST to the chat, completion and embedding routes that clients of language models have."""
+    text = (
+        f"{request.path[:200]} is for language models; this is a server for decision models, which answer typed "
+        "questions about a state: POST /v1/systemone, or /v1/decisions for the decisions API of the same client"
+    )
+    return _plain_error(request, 400, "api_usage_error", text)
 
 
 def method_not_allowed(allowed: str) -> Handler:
@@ -280,7 +327,8 @@ def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Resp
 def _plain_error(
     request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    # Clients of every dialect meet these two, so the body can be read by all of them.
+    # Clients of every dialect meet these, so the body can be read by all of them.
+    text = public(text)
     document = {
         "detail": {"error_type": word, "message": text},
         "error": {"message": text, "type": word, "code": status},

@@ -30,7 +30,11 @@ REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
     "front_process": {"restarts": 2, "rss_bytes": 4},
-    "hosts": [{"model": "m", "restarts": 7, "rss_bytes": 5, "load_s": 0.5}],
+    "hosts": [
+        {"model": "m", "replica": 0, "restarts": 7, "rss_bytes": 5, "load_s": 0.5},
+        {"model": "m", "replica": 0, "restarts": 0, "rss_bytes": 6, "load_s": 0.25},
+    ],
+    "swaps": {"m": {"done": 2, "failed": 1}},
 }
 QUESTION = {"q": {"type": "noul", "instructions": "is it so?"}}
 
@@ -42,7 +46,15 @@ class Main:
         loop = asyncio.get_running_loop()
         self.zmq, self.client = context, client
         self.server = Server(loop, ServerLimits(), default="m")
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": 2, "max_cost": 10}
+        model = {
+            "id": "m@1",
+            "name": "m",
+            "role": "current",
+            "family": "fake",
+            "options": {},
+            "max_requests": 2,
+            "max_cost": 10,
+        }
         self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
         self.server.deployments["m"] = self.deployment
         self.url = ""
@@ -208,7 +220,7 @@ async def test_a_client_that_leaves_is_cancelled_and_its_running_unit_abandoned(
 
 
 async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None:
-    """And is missing, not zero, when it does not."""
+    """And is missing, not zero, when it does not. In the middle of a swap a model has two hosts and one series."""
     assert ("framehost_front_restarts_total",) not in await main.scrape()
 
     async def answer() -> Mapping[str, Any]:
@@ -217,8 +229,10 @@ async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None
     main.server.ask_supervisor = answer
     samples = await main.scrape()
     assert samples["framehost_front_restarts_total",] == 2
-    assert samples["framehost_host_restarts_total", "m"] == 7
-    assert samples["framehost_host_resident_memory_bytes", "m"] == 5
+    assert samples["framehost_host_restarts_total", "m", "0"] == 7
+    assert samples["framehost_host_resident_memory_bytes", "m", "0"] == 11
+    assert samples["framehost_host_load_seconds", "m", "0"] == 0.5
+    assert samples["framehost_swaps_total", "m", "done"] == 2
     assert samples["framehost_process_resident_memory_bytes", "front"] == 4
 
 

@@ -215,12 +215,13 @@ class Framehost:
     def open_request(self, state: Any, *, model: str | None = None) -> socket.socket:
         """A request whose answer has not been read: close it to leave."""
         document = {"state": state, "questions": QUESTION}
-        body = json.dumps(document if model is None else {**document, "model": model}).encode()
-        return self.connect(
-            b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            + f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        return self.open_post(document if model is None else {**document, "model": model})
+
+    def open_post(self, document: Any, path: str = "/v1/systemone", *fields: str) -> socket.socket:
+        """A request to any path, with more header fields, whose answer has not been read."""
+        body = json.dumps(document).encode()
+        head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *fields)
+        return self.connect("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         """A connection to the port on which `sent` was sent. Closed with the server if not before."""
