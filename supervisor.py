@@ -732,7 +732,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, status, swap
+    from frontend.cli import batch, check, completion, decide, fetch, status, swap
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -757,6 +757,7 @@ def parser() -> argparse.ArgumentParser:
     swap.add_to(commands)
     check.add_to(commands, inspection.examine)
     launching.add_to(commands)
+    fetch.add_to(commands)
     completion.add_to(commands, top)
     return top
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from executor_host import device
+from executor_host import devices
 from executor_host.board import Board, clear
 from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
@@ -203,7 +203,7 @@ class Host:
 
     def _look_at_the_device(self) -> None:
         self._looked = time.monotonic()
-        self._board.device_bytes = device.memory_bytes()
+        self._board.device_bytes = devices.memory_bytes()
 
     def _execute(self, envelope: Envelope, key: tuple[str, int]) -> Message:
         board = self._board

@@ -104,6 +104,25 @@ BUILT_IN: Final[dict[str, Family]] = {
             marks=("open_jev_export.json", "head.pt"),
             front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
         ),
+        Family(
+            name="laya",
+            processor="frontend.families.laya.processor:LayaProcessor",
+            executor="executor_host.executors.laya:LayaExecutor",
+            payload="protocol.payloads:MarkedRowsRequest",
+            default_max_requests=None,
+            retire_on_error=True,
+            native="frontend.families.laya.profile:LayaNative",
+            inspect="executor_host.executors.laya_checkpoint:inspect",
+            marks=("rl_agent_config.json",),
+        ),
+        Family(
+            name="embedding",
+            processor="frontend.families.embedding.processor:EmbeddingProcessor",
+            executor="executor_host.executors.embedding:EmbeddingExecutor",
+            payload="protocol.payloads:RowsRequest",
+            inspect="executor_host.executors.embedding_checkpoint:inspect",
+            marks=("modules.json",),
+        ),
     )
 }
 

@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
+from frontend.cli import fetched
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
@@ -368,6 +369,11 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    if path is not None:
+        try:
+            path = fetched.located(path, family.name)
+        except fetched.NotFetched as error:
+            source.fail((*key, "path"), str(error))
     for part, value in (("options", options), ("path", path)):
         # The front is told both in the table of models: what does not fit in there would stop it at its start.
         try:
@@ -379,7 +385,8 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         try:
             Path(path).stat()
         except (OSError, ValueError) as error:
-            names = f"; names instead of a path: {', '.join(family.bundled)}" if family.bundled else ""
+            known = ", ".join((*family.bundled, *fetched.names(family.name)))
+            names = f"; names instead of a path: {known}" if known else ""
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
