@@ -339,7 +339,11 @@ class Supervisor:
         address = f"tcp://{where.listen}"
         try:
             return remote.RemoteLauncher(
-                remote.RemoteHosts(address, where.key, where.allow, where.lease_s), self.zmq, self.console.say, models
+                remote.RemoteHosts(address, where.key, where.allow, where.lease_s),
+                self.zmq,
+                self.console.say,
+                models,
+                lambda at, receive, security: sockets.listen(self.loop, self.zmq, at, receive, security=security),
             )
         except (KeysUnusable, zmq.ZMQError) as error:
             raise ConfigurationError(f"hosts cannot dial in at {address}: {error}") from error

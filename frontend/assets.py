@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from frontend.families.base import AssetError
@@ -32,11 +32,14 @@ def unpacked(facts: Mapping[str, object]) -> Iterator[str | None]:
         raise AssetError("the host's files are not a table of files")
     with tempfile.TemporaryDirectory(prefix="framehost-assets-", ignore_cleanup_errors=True) as folder:
         for name, content in assets.items():
-            plain = PurePath(name).name == name and name not in ("", ".", "..")
-            if not plain or not isinstance(content, bytes | memoryview):
+            path = PurePosixPath(name)
+            inside = path.parts and not path.is_absolute() and ".." not in path.parts
+            if not inside or not isinstance(content, bytes | memoryview):
                 raise AssetError(f"the host sends {name!r:.80}, which is not the name of a file and its bytes")
             try:
-                Path(folder, name).write_bytes(content)
+                file = Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
             except (OSError, ValueError) as error:
                 raise AssetError(f"the host's file {name!r:.80} cannot be written: {error}") from error
         yield folder

@@ -114,6 +114,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.laya.profile:LayaNative",
             inspect="executor_host.executors.laya_checkpoint:inspect",
             marks=("rl_agent_config.json",),
+            front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
         ),
         Family(
             name="embedding",
@@ -122,6 +123,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:RowsRequest",
             inspect="executor_host.executors.embedding_checkpoint:inspect",
             marks=("modules.json",),
+            front_files=("tokenizer.json", "sentence_bert_config.json"),
         ),
     )
 }

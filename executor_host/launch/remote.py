@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import zmq
 import zmq.asyncio
@@ -27,12 +28,12 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 
 from executor_host import curve
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
-from frontend import sockets
 from protocol.curve import DOMAIN, Security
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
+from protocol.tensors import Buffer
 
 LISTENING_TIMEOUT_S = 10.0
 """From ASSIGNED to LISTENING: the host only has to bind a socket."""
@@ -49,6 +50,20 @@ class RemoteHosts:
     allow: Path
     """A folder with the NAME.key of every host that may dial in."""
     lease_s: float
+
+
+Receiver = Callable[[list[bytes]], None]
+
+
+class Listener(Protocol):
+    """A bound socket whose messages begin with the identity of the peer."""
+
+    @property
+    def address(self) -> str: ...
+
+    def send(self, frames: Sequence[Buffer]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class RemoteHost(ProcessHandle):
@@ -115,8 +130,10 @@ class RemoteLauncher(HostLauncher):
         context: zmq.Context[zmq.Socket[bytes]],
         say: Callable[[str, str], None],
         models: Mapping[str, str],
+        listen: Callable[[str, Receiver, Security], Listener],
     ) -> None:
-        """Bind. `models`: the family of each model whose hosts dial in. Raises `ConfigurationError`, `zmq.ZMQError`."""
+        """`models`: the family of each model whose hosts dial in. `listen(address, receive, security)` binds a ROUTER
+        of `context` in the running loop. Raises `ConfigurationError`, and what `listen` raises."""
         self.own = curve.read_pair(where.key)
         self._lease_s = where.lease_s
         self._say = say
@@ -127,13 +144,7 @@ class RemoteLauncher(HostLauncher):
         self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.shadow(context))
         self._authenticator.configure_curve_callback(DOMAIN.decode(), curve.Allowed(curve.read_allowed(where.allow)))
         self._authenticator.start()
-        self._socket = sockets.listen(
-            asyncio.get_running_loop(),
-            context,
-            where.address,
-            self._heard,
-            security=Security(self.own, where.lease_s),
-        )
+        self._socket = listen(where.address, self._heard, Security(self.own, where.lease_s))
 
     @property
     def address(self) -> str:

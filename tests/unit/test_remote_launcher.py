@@ -18,6 +18,7 @@ from executor_host.dial_in import ServerLane
 from executor_host.errors import ConfigurationError, DialInFailed
 from executor_host.launch.base import DeploymentSpec, HostSpec
 from executor_host.launch.remote import RemoteHost, RemoteHosts, RemoteLauncher
+from frontend import sockets
 from protocol.exits import HostExit
 from protocol.messages import Assigned
 
@@ -46,6 +47,18 @@ class Server:
         return task
 
 
+def launcher_of(where: RemoteHosts, context: zmq.Context[zmq.Socket[bytes]], said: list[str]) -> RemoteLauncher:
+    """As the supervisor makes it, with two models."""
+    loop = asyncio.get_running_loop()
+    return RemoteLauncher(
+        where,
+        context,
+        lambda source, text: said.append(text),
+        {"judge": "toy", "clerk": "toy"},
+        lambda at, receive, security: sockets.listen(loop, context, at, receive, security=security),
+    )
+
+
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Server]:
     allow = folder / "allow"
@@ -56,7 +69,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     said: list[str] = []
     where = RemoteHosts("tcp://127.0.0.1:0", folder / "server.key_secret", allow, lease_s=5.0)
-    launcher = RemoteLauncher(where, context, lambda source, text: said.append(text), {"judge": "toy", "clerk": "toy"})
+    launcher = launcher_of(where, context, said)
     try:
         yield Server(launcher, folder, said)
     finally:
@@ -211,5 +224,5 @@ async def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     ]
     for case in cases:
         with pytest.raises(ConfigurationError):
-            RemoteLauncher(case(), context, lambda source, text: None, {})
+            launcher_of(case(), context, [])
     context.destroy(linger=0)
