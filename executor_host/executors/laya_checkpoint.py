@@ -158,10 +158,14 @@ def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
     kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(sizes["num_hidden_layers"])]
     if config.get("layer_types", kinds) != kinds or config.get("global_attn_every_n_layers", every) != every:
         raise ConfigurationError(f"{ENCODER}: not every {every}rd layer, the first included, attends to everything")
+    padding = config.get("pad_token_id")
+    if padding is not None and not (type(padding) is int and 0 <= padding < sizes["vocab_size"]):
+        raise ConfigurationError(f"{ENCODER}: pad_token_id is {padding!r}; the model has {sizes['vocab_size']} tokens")
     local = config.get("local_attention", LOCAL_ATTENTION)
     if local != LOCAL_ATTENTION:
         raise ConfigurationError(f"{ENCODER}: local_attention is {local!r}, not {LOCAL_ATTENTION}")
-    return {**config, **sizes, "layer_types": kinds, "local_attention": local, "rope_parameters": _rotary(config)}
+    settings = {"layer_types": kinds, "local_attention": local, "pad_token_id": padding}
+    return {**config, **sizes, **settings, "rope_parameters": _rotary(config)}
 
 
 def _rotary(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -144,7 +144,9 @@ def _encoder(
             attn_implementation="sdpa",
             output_loading_info=True,
         )
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # what a setting of the wrong type raises is up to the library
         raise ConfigurationError(f"the encoder cannot be loaded: {error}") from error
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         if report.get(what):

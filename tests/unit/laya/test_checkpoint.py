@@ -144,6 +144,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "other layers": (edited(ENCODER, layer_types=["full_attention"] * 4), r"every 3rd layer"),
     "another rhythm": (edited(ENCODER, global_attn_every_n_layers=2), r"every 3rd layer"),
     "a wider window": (edited(ENCODER, local_attention=256), r"local_attention is 256"),
+    "padding": (edited(ENCODER, pad_token_id=50283), r"pad_token_id is 50283; the model has \d+ tokens"),
     "a rotary base": (edited(ENCODER, local_rope_theta="x"), r"rope_theta of sliding_attention is 'x'"),
     "a rotary type": (
         edited(ENCODER, rope_parameters={"full_attention": {"rope_type": "yarn"}}),
