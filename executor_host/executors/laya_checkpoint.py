@@ -170,14 +170,16 @@ def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rotary(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The rotary settings by kind of layer, in the words of transformers 5, from those or from the older ones."""
-    given = config.get("rope_parameters", {})
+    given = config.get("rope_parameters") or {}
+    if config.get("rope_scaling") is not None or not isinstance(given, dict):
+        raise ConfigurationError(f"{ENCODER}: rope_scaling is set, or rope_parameters is not an object")
     older = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
     found = {}
     for kind, key in older.items():
-        parameters = given.get(kind, {}) if isinstance(given, dict) else None
+        parameters = given.get(kind, {})
         if not isinstance(parameters, dict) or parameters.get("rope_type", "default") != "default":
             raise ConfigurationError(f"{ENCODER}: rope_parameters of {kind} are not the default ones")
-        theta = parameters.get("rope_theta", config.get(key, THETAS[kind]))
+        theta = parameters.get("rope_theta", given.get("rope_theta", config.get(key, THETAS[kind])))
         if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not 1.0 < theta < 1e12:
             raise ConfigurationError(f"{ENCODER}: rope_theta of {kind} is {theta!r}")
         found[kind] = {"rope_type": "default", "rope_theta": float(theta)}
