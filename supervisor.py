@@ -73,6 +73,9 @@ from protocol.states import Role
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
 
+HOSTS_SHARE_S = 0.5
+"""The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -218,16 +221,16 @@ class Supervisor:
         )
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
-        """Stop in order, front first, within one budget; whether everything ended by itself in time."""
+        """Stop in order, front first, within one budget and one margin; whether everything ended by itself in time."""
         budget = self.drain_s if self._failure is None else 0.0
-        deadline = self.loop.time() + budget
+        end = self.loop.time() + budget + STOP_MARGIN_S
         connected = self._front.connected
         if connected:
             self.tell_front(Drain(budget_s=budget))
         else:
             # It is still starting, or died a moment ago: nobody's request is in it.
             self._front.kill()
-        await self._until(deadline + STOP_MARGIN_S, [front])
+        await self._until(end - HOSTS_SHARE_S, [front])
         in_time = not connected or self._front.ended is None or self._front.ended.status == HostExit.CLEAN
         if not front.done():
             in_time = False
@@ -236,8 +239,9 @@ class Supervisor:
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
         hosts = [task for deployment in self._deployments.values() for task in deployment.tasks]
         for deployment in self._deployments.values():
-            deployment.ask_to_stop(STOP_MARGIN_S)
-        await self._until(self.loop.time() + STOP_MARGIN_S, hosts)
+            deployment.ask_to_stop(HOSTS_SHARE_S)
+        # However early the front was done: who waits for a stop does not wait for a host that hangs.
+        await self._until(min(end, self.loop.time() + STOP_MARGIN_S), hosts)
         for deployment in self._deployments.values():
             deployment.kill()
         await asyncio.wait([front, *hosts])

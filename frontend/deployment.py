@@ -400,12 +400,16 @@ class Deployment:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _retry_after(self) -> int:
+        if self.availability is Availability.FAILED:
+            return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self._back_at - self._loop.time(), 60.0))))
 
     def _replaced(self) -> HostLost:
         return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
 
     def _unavailable_text(self) -> str:
+        if self.availability is Availability.FAILED:
+            return f"model {self.name!r} has failed and is not started again"
         return f"model {self.name!r} is {self.availability.value}"
 
     def ask_host(self) -> None:

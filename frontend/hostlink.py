@@ -84,7 +84,8 @@ def reported(failure: Failure) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """Counts of one link. `outstanding` is now, the rest only grow."""
+    """Counts of one link. `outstanding` is now, the rest only grow. `owed_s`: for how long the host has owed the
+    answer that is due next, to a unit or to HELLO, in seconds; 0 when it owes none."""
 
     outstanding: int
     cancelling: int
@@ -92,6 +93,7 @@ class LinkStatistics:
     late: int
     unknown: int
     refused: int
+    owed_s: float
 
 
 class HostLink:
@@ -270,6 +272,7 @@ class HostLink:
             late=self._late,
             unknown=self._unknown,
             refused=self._refused,
+            owed_s=round(self._watch.owed_s, 1),
         )
 
     def __repr__(self) -> str:

@@ -340,6 +340,8 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    if path == "":
+        source.fail((*key, "path"), "the path is empty; leave the key out for a family that brings its weights")
     if path is not None:
         try:
             path = fetched.located(path, family.name)

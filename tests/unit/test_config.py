@@ -142,6 +142,7 @@ MISTAKES = [
         "server.health",
         "port 90 is the main port already",
     ),
+    ('[models.m]\nfamily = "sparrow"\npath = ""\n', 3, "models.m.path", "the path is empty"),
     ('[models.m]\nfamily = "sparrow"\nexecution_limit = -1\n', 3, "models.m.execution_limit", "0 (no limit)"),
     ('[models.m]\nfamily = "sparrow"\nload_limit = 86401\n', 3, "models.m.load_limit", "to 86400"),
     ('[models.m]\nfamily = "sparrow"\nexecution_limit = nan\n', 3, "models.m.execution_limit", "nan is not seconds"),
