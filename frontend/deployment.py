@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import zmq
 
 from frontend import compute, limits
+from frontend.assets import unpacked
 from frontend.errors import QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
@@ -33,6 +34,7 @@ from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Re
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
 from protocol import families
+from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
 from protocol.states import Role
 
@@ -105,8 +107,9 @@ class Deployment:
         epoch: str,
         pool: Executor,
         listener: Listener | None = None,
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
-        """`row`: its row in the supervisor's table."""
+        """`row`: its row in the supervisor's table. `secure(public_key)`: how a host on another machine is dialled."""
         self.id: str = row["id"]
         self.name: str = row["name"]
         self.role = Role(row["role"])
@@ -151,6 +154,7 @@ class Deployment:
                 execution_limit_s=row.get("execution_limit_s"),
                 on_change=self._has_changed,
                 on_overdue=self._overdue,
+                secure=secure,
             )
             for number in range(row.get("replicas", 1))
         ]
@@ -159,7 +163,8 @@ class Deployment:
                 replica.availability = Availability.ABSENT
 
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
+        with unpacked(facts) as folder:
+            made: Processor = families.resolve(self.family.processor)(facts, self._options, folder or self._path)
         return made
 
     @property

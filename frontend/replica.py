@@ -22,13 +22,15 @@ from typing import Any
 import zmq
 
 from frontend import limits
-from frontend.errors import HostLost
+from frontend.errors import HostDied
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
 from frontend.overdue import OverdueWatch
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
+from protocol.curve import Security
+from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
 
@@ -65,7 +67,8 @@ class Replica:
     """One host's queue and link. All methods belong to the event loop's thread.
 
     `on_change()` is called whenever the availability has changed; `on_overdue(incarnation, seconds)` when the host
-    has owed an answer for longer than the execution limit.
+    has owed an answer for longer than the execution limit; `secure(public_key)` is how a host on another machine is
+    dialled.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Replica:
         execution_limit_s: float | None,
         on_change: Callable[[], None],
         on_overdue: Callable[[str, float], None],
+        secure: Callable[[str], Security | None],
     ) -> None:
         self.number = number
         self.availability = Availability.LOADING
@@ -97,7 +101,7 @@ class Replica:
         self._name = name
         self._loop, self._zmq, self._epoch = loop, zmq_context, epoch
         self._execution_limit_s = execution_limit_s
-        self._on_change, self._on_overdue = on_change, on_overdue
+        self._on_change, self._on_overdue, self._secure = on_change, on_overdue, secure
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
         self._orphan: Occupation | None = None
@@ -132,6 +136,7 @@ class Replica:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            security=self._secure(up.public_key),
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
         if self.availability in (Availability.FAILED, Availability.ABSENT):
@@ -169,7 +174,11 @@ class Replica:
         self.greeting = False
         link, self._link, self._linked = self._link, None, None
         if link is not None:
-            link.end(reason=self.unavailable_text(), retry_after=self.retry_after())
+            link.end(
+                reason=self.unavailable_text(),
+                retry_after=self.retry_after(),
+                lost=down.exit == HostExit.LOST,
+            )
         if not down.will_restart:
             self._end_waiting()
         self._on_change()
@@ -188,7 +197,7 @@ class Replica:
         link, self._link = self._link, None
         if link is not None:
             link.end(reason=reason, retry_after=1)
-        self.scheduler.fail_waiting(lambda: HostLost(reason, dispatched=False, retry_after=1))
+        self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
         self._on_change()
 
     def _nobody_linked(self) -> None:
@@ -232,7 +241,7 @@ class Replica:
 
     def _end_waiting(self) -> None:
         self.scheduler.fail_waiting(
-            lambda: HostLost(self.unavailable_text(), dispatched=False, retry_after=self.retry_after())
+            lambda: HostDied(self.unavailable_text(), dispatched=False, retry_after=self.retry_after())
         )
 
     # One unit
@@ -291,6 +300,6 @@ def unavailable_text(name: str, availability: Availability) -> str:
     return f"model {name!r} is {availability.value}"
 
 
-def replaced(name: str) -> HostLost:
+def replaced(name: str) -> HostDied:
     """What a request is told that was prepared for something that its name does not mean any more."""
-    return HostLost(f"model {name!r} was replaced by another one", dispatched=False, retry_after=1)
+    return HostDied(f"model {name!r} was replaced by another one", dispatched=False, retry_after=1)
