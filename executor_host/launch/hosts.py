@@ -108,8 +108,12 @@ class Hosts:
 
     @property
     def resident_bytes(self) -> int:
-        """What its processes, and whatever they have started, have in memory now."""
-        return sum(group_resident_bytes(slot.pid) for slot in self.slots if slot.pid)
+        """What its processes on this machine, and whatever they have started, have in memory now."""
+        return sum(map(group_resident_bytes, self._groups))
+
+    @property
+    def _groups(self) -> list[int]:
+        return [] if self.spec.remote else [slot.pid for slot in self.slots if slot.pid]
 
     def ask_to_stop(self, budget_s: float) -> None:
         """Have every host finish what it executes and go; no new ones are started."""
@@ -122,7 +126,7 @@ class Hosts:
 
         Cancelled, the processes have been asked to go and nobody waits for them.
         """
-        groups = [slot.pid for slot in self.slots if slot.pid]
+        groups = self._groups
         before = self.resident_bytes
         self.ask_to_stop(budget_s)
         if self._tasks:
