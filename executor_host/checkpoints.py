@@ -56,16 +56,29 @@ def sha256(path: Path, progress: Callable[[float], None] = lambda fraction: None
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. A key that stands twice is refused: which of the two counts differs by reader."""
+    document = _json(path)
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path.name} is not a JSON object")
+    return document
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """The array in a JSON file, likewise."""
+    document = _json(path)
+    if not isinstance(document, list):
+        raise ConfigurationError(f"{path.name} is not a JSON array")
+    return document
+
+
+def _json(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ConfigurationError(f"{path.name} has more than {MAX_JSON_BYTES} bytes")
-        document = json.loads(path.read_bytes(), object_pairs_hook=_once)
+        document: object = json.loads(path.read_bytes(), object_pairs_hook=_once)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path.name} is not a JSON object")
     return document
 
 

@@ -657,7 +657,7 @@ def test_the_released_model() -> None:
 
     assert REAL is not None
     real = Both(Path(REAL))
-    encode_text = real.processor.tokenizer.encode
+    encode_text = real.processor.checkpoint.encode
     whole = prompt.chat_text(FIXTURE_STATE, FIXTURE)
     assert len(encode_text(whole)) == 218
     decision = real.decide(

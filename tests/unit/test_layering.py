@@ -81,6 +81,7 @@ def test_the_commands_work_without_the_web_server() -> None:
     imported(
         "frontend.cli.decide",
         "frontend.cli.batch",
+        "frontend.cli.fetch",
         "frontend.cli.status",
         forbid=("aiohttp", "torch", "numpy", "uvloop"),
     )
