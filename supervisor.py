@@ -622,12 +622,10 @@ class Supervisor:
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
         native = self.natives.get(hosts.spec.name)
-        idle_s = self._fleet.idle_s(hosts)
         return {
             **slot.report(),
             **({"state": hosts.state} if hosts.state == "absent" else {}),
             "role": hosts.role.state.value,
-            "idle_s": None if idle_s is None else round(idle_s, 1),
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
             "native": "" if native is None else url_of(native),

@@ -59,9 +59,13 @@ def table(report: dict[str, Any]) -> list[str]:
 
 
 def counts(host: dict[str, Any], front: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the front counts for the host's deployment, None when it does not say."""
+    """What the front counts for the host's deployment, with the queue of this host alone; None when it does not say."""
     known: list[dict[str, Any]] = [] if front is None else [*front["models"].values(), *front["others"]]
-    return next((found for found in known if found["id"] == host["deployment"]), None)
+    found = next((found for found in known if found["id"] == host["deployment"]), None)
+    if found is None or len(found.get("replicas", ())) < 2:
+        return found
+    own = found["replicas"][host["replica"]]
+    return {**found, "scheduler": own["scheduler"], "link": own["link"]}
 
 
 def place(host: dict[str, Any]) -> str:
