@@ -47,6 +47,9 @@ class Family:
     marks: tuple[str, ...] = ()
     """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
     With them, a configured path is one of the file system and has to exist."""
+    general: bool = False
+    """Whether its marks are files that checkpoints of other families have, too: it is what a folder is when no other
+    family's marks are there."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
 
@@ -94,6 +97,15 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+        ),
+        Family(
+            name="transformers",
+            processor="frontend.families.transformers:TransformersProcessor",
+            executor="executor_host.executors.transformers:TransformersExecutor",
+            payload="protocol.payloads:TextRequest",
+            inspect="executor_host.executors.transformers_checkpoint:inspect",
+            marks=("config.json", "*.gguf"),
+            general=True,
         ),
     )
 }

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from json import JSONEncoder
 from json.encoder import encode_basestring
-from typing import Any, ClassVar, Final, TypeGuard
+from typing import ClassVar, Final, TypeGuard
 
 from frontend.answers import Answer, AnswerError, choice_answer, normalise, noul_answer, score_answer
 from frontend.errors import InternalError, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.families.text import described, encode
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Text, printable
 from protocol.payloads import TextRequest
 
@@ -43,7 +43,7 @@ class SparrowProcessor(Processor):
         Raises `RequestTooLarge` above `MAX_REQUEST_CHARS` in total and `TokensExceeded` above
         `MAX_TEXT_CHARS` in one text. Token limits are the host's to check: only it has the vocabulary.
         """
-        document = _encode({"state": request.state, "questions": [_rendered(q) for q in request.questions]})
+        document = encode({"state": request.state, "questions": [described(q) for q in request.questions]})
         if _length_bound(document) > MAX_TEXT_CHARS:
             _check_lengths(request)
         payload = TextRequest(document.encode())
@@ -70,21 +70,6 @@ class SparrowProcessor(Processor):
 
 
 # Preparing.
-
-_encode: Final = JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
-).encode  # integers digit by digit, floats as the shortest text that reads back as the same double
-
-
-def _rendered(question: Question) -> dict[str, Any]:
-    criteria: object
-    if isinstance(question, Choice):
-        kind, criteria = "choice", dict(question.options)
-    elif isinstance(question, Noul):
-        kind, criteria = "noul", None if question.criteria is None else dict(question.criteria)
-    else:
-        kind, criteria = "score", question.levels
-    return {"type": kind, "instructions": question.instructions, "criteria": criteria}
 
 
 def _length_bound(document: str) -> int:
@@ -159,7 +144,7 @@ def _indented_length(root: Text, enough: int) -> int:
             elif total < enough:
                 stack.extend([(value, depth + 1) for value in node])
         else:
-            total += len(_encode(node))
+            total += len(encode(node))
     return total
 
 
