@@ -21,6 +21,7 @@ import traceback
 
 import zmq
 
+from executor_host import device
 from executor_host.board import Board, clear
 from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
@@ -36,6 +37,9 @@ from protocol.states import HostEvent
 
 MAX_NOTE_CHARS = 200
 """Of an executor's progress note; it is one line on a terminal."""
+
+DEVICE_INTERVAL_S = 1.0
+"""The memory a device holds is looked at this often at most, after an answer has left: it costs some 0.1 ms."""
 
 
 class UnitCall:
@@ -70,6 +74,7 @@ class Host:
         self._context = zmq.Context()
         self._data_address = addresses.data(directory)
         self._control = ControlLane(self._context, addresses.control(directory), board)
+        self._looked = 0.0
 
     def run(self) -> HostExit:
         """Load, warm up, serve until asked to stop; returns the exit status. Never raises."""
@@ -108,6 +113,7 @@ class Host:
         self._data = open_router(self._context, self._data_address)
         board.advance(HostEvent.READY)
         board.announce(Ready(address=self._data_address, facts=dict(facts)))
+        self._look_at_the_device()
         return None
 
     def _progress(self, fraction: float, note: str) -> None:
@@ -164,7 +170,13 @@ class Host:
         if board.idle_wanted:
             board.idle_wanted = False
             board.announce(Status(report=board.report()))
+        if time.monotonic() - self._looked > DEVICE_INTERVAL_S:
+            self._look_at_the_device()
         return not (isinstance(answer, Failure) and answer.fatal)
+
+    def _look_at_the_device(self) -> None:
+        self._looked = time.monotonic()
+        self._board.device_bytes = device.memory_bytes()
 
     def _execute(self, envelope: Envelope, key: tuple[str, int]) -> Message:
         board = self._board
@@ -193,17 +205,18 @@ class Host:
             over = call.remaining_ms == 0 and not call.cancelled
             return _failure("expired" if over else error.failure, error.message)
         except FatalExecutionError as error:
-            return self._failed(error, error.failure, "the device failed; the model is being restarted")
+            return self._failed(message, error, error.failure, "the device failed; the model is being restarted")
         except HostError as error:
-            return self._failed(error, error.failure, error.message)
+            return self._failed(message, error, error.failure, error.message)
         except Exception as error:
             # The client is told nothing of our insides.
-            return self._failed(error, "executor_error", "the model failed on this request")
+            return self._failed(message, error, "executor_error", "the model failed on this request")
         board.executed += 1
         return result
 
-    def _failed(self, error: Exception, code: str, message: str) -> Failure:
+    def _failed(self, unit: Execute, error: Exception, code: str, message: str) -> Failure:
         """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
+        print(f"request {unit.request} failed ({code}):", file=sys.stderr, flush=True)
         traceback.print_exception(error)
         self._board.failed += 1
         if self._family.retire_on_error and not FAILURES[code].retire:

@@ -4,14 +4,39 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import ingress, routes
+from frontend.http import access, exposition, gemini, ingress, openrouter, routes, systemone
 from frontend.server import Server
 
-POST = (("/v1/systemone", routes.decide),)
+_SYSTEM_ONE = routes.decisions(systemone)
+_OPENROUTER = routes.decisions(openrouter)
+
+POST = (
+    ("/v1/systemone", _SYSTEM_ONE),
+    ("/systemone", _SYSTEM_ONE),
+    ("/api/v1/systemone", _OPENROUTER),
+    ("/api/alpha/decisions", _OPENROUTER),
+    ("/alpha/decisions", _OPENROUTER),
+    ("/v1/decisions", routes.decisions_by_shape),
+    ("/decisions", routes.decisions_by_shape),
+    ("/v1beta/decisions", routes.decisions(gemini)),
+    *(
+        (path, routes.no_such_capability)
+        for path in (
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/embeddings",
+            "/v1/responses",
+            "/v1/messages",
+            "/api/v1/chat/completions",
+        )
+    ),
+)
 GET = (
     ("/v1/models", routes.models),
+    ("/v1/models/{name:[^/]+}", routes.model),
     ("/health", routes.health),
     ("/healthz", routes.alive),
+    ("/metrics", exposition.metrics),
 )
 
 
@@ -20,6 +45,10 @@ def build(server: Server) -> web.Application:
     # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    if server.origins:
+        app.middlewares.append(access.allow_origins(app, server.origins))
+    if server.keys is not None:
+        app.middlewares.append(access.guard(server.keys, render=access.render_refusal))
     for path, handler in POST:
         _add(app, path, "POST", handler)
     for path, handler in GET:

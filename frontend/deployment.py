@@ -1,7 +1,8 @@
-"""One model name's unit: family, processor, scheduler, admission, and the link to its current host.
+"""One immutable deployment: family, processor, scheduler, admission, and the link to its current host.
 
 The question it answers: may this request go in, and to whom? A deployment outlives the incarnations of its
-host: the queue stays, the link is replaced. It learns of life and death from the supervisor alone.
+host: the queue stays, the link is replaced. It learns of life and death from the supervisor alone. A name means
+one deployment at a time; what was prepared for one runs there or ends, whatever its name means meanwhile.
 
     host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
     host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched) ─▶ the queue waits, or ends
@@ -16,8 +17,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +30,8 @@ from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, 
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.keys import Account
+from frontend.overdue import OverdueWatch
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
@@ -37,7 +41,7 @@ from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialSc
 from protocol import families
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
-from protocol.states import RequestEvent
+from protocol.states import Role
 
 T = TypeVar("T")
 
@@ -61,9 +65,13 @@ class Availability(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeploymentStatistics:
-    """One reading of everything countable about a model."""
+    """One reading of everything countable about a deployment."""
 
+    id: str
     name: str
+    role: str
+    requests: int
+    """Open requests that have come as far as this deployment."""
     family: str
     availability: str
     incarnation: str
@@ -72,10 +80,12 @@ class DeploymentStatistics:
     scheduler: SchedulerStatistics
     admissions: tuple[AdmissionStatistics, ...]
     link: LinkStatistics | None
+    host: Mapping[str, Any]
+    """What the host last said of itself; empty until it was asked."""
 
 
 class Deployment:
-    """One model as the front sees it. All methods belong to the event loop's thread."""
+    """One deployment as the front sees it. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
@@ -85,12 +95,24 @@ class Deployment:
         zmq_context: zmq.Context[zmq.Socket[bytes]],
         epoch: str,
         pool: Executor,
+        on_drained: Callable[[str], None] = lambda drained: None,
+        on_overdue: Callable[[str, float], None] = lambda incarnation, seconds: None,
     ) -> None:
+        """`model`: its row in the supervisor's table. `on_drained(id)`: it is held or retired, and unused.
+        `on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit."""
+        self.id: str = model["id"]
         self.name: str = model["name"]
+        self.role = Role(model["role"])
+        self._on_drained = on_drained
+        self._users = 0
+        self._moved = asyncio.Event()
+        """Set, and replaced, when the role changes."""
         self.family = families.find(model["family"])
         self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
         self._options: Mapping[str, object] = model["options"]
         self._path: str | None = model.get("path")
+        self._execution_limit_s: float | None = model.get("execution_limit_s")
+        self._on_overdue = on_overdue
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -138,6 +160,34 @@ class Deployment:
             statistics=statistics if isinstance(statistics, Mapping) else {},
         )
 
+    # What it is to its name
+
+    def assume(self, role: Role) -> None:
+        """Take the role that the supervisor's table says, and wake whoever waits for another one."""
+        if role is not self.role:
+            self.role = role
+            moved, self._moved = self._moved, asyncio.Event()
+            moved.set()
+        self._tell_when_drained()
+
+    async def moved(self) -> None:
+        """Until the role is another one. Cancelling it changes nothing."""
+        await self._moved.wait()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A request is prepared, queued, executed or finished here: until it is over, the deployment stays."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._tell_when_drained()
+
+    def _tell_when_drained(self) -> None:
+        if not self._users and self.role in (Role.HELD, Role.RETIRED):
+            self._on_drained(self.id)
+
     # Life and death of hosts, as the supervisor tells them
 
     def host_up(self, up: HostUp) -> None:
@@ -159,6 +209,8 @@ class Deployment:
         self._last_output = {}
         # It only has to say hello: whoever comes now waits for that.
         self._back_at = self._loop.time()
+        if self.availability is Availability.FAILED:
+            self.availability = Availability.RESTARTING
         self._linked = up
         self._greeting = True
         self._link = HostLink(
@@ -172,6 +224,7 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
 
     def _refuse(self, up: HostUp, why: str) -> None:
@@ -185,6 +238,8 @@ class Deployment:
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
+        if not self._greeting:
+            return  # too late: its end has been asked for
         self._greeting = False
         if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
@@ -202,6 +257,13 @@ class Deployment:
         """The host reported a fatal failure and is on its way out: nothing more goes to it."""
         if self.availability is Availability.READY:
             self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+
+    def _overdue(self, incarnation: str, seconds: float) -> None:
+        """The host has held a unit, or our HELLO, for too long: it is about to be ended, nothing more goes to it."""
+        log.error("model %s: host %s has not answered for %.1f s", self.name, incarnation, seconds)
+        self._greeting = False
+        self._retiring()
+        self._on_overdue(incarnation, seconds)
 
     def host_down(self, down: HostDown) -> None:
         """The process is gone. Its unit fails at once; the queue stays if another host will come."""
@@ -228,15 +290,15 @@ class Deployment:
         self._back_at = self._loop.time() + back_in_s
         self.scheduler.suspend()
 
-    def close(self) -> None:
-        """End the link for good, at the end of the process. What runs and what waits ends with 503."""
+    def close(self, reason: str = "the server is stopping") -> None:
+        """End the link for good: it was dropped, or the process ends. What runs and what waits ends with 503."""
         if self.availability is Availability.READY:
             self._close_queue(Availability.FAILED, math.inf)
         self.availability = Availability.FAILED
         link, self._link = self._link, None
         if link is not None:
-            link.end(reason="the server is stopping", retry_after=1)
-        self.scheduler.fail_waiting(lambda: HostLost("the server is stopping", dispatched=False, retry_after=1))
+            link.end(reason=reason, retry_after=1)
+        self.scheduler.fail_waiting(lambda: HostLost(reason, dispatched=False, retry_after=1))
 
     # One request
 
@@ -253,13 +315,16 @@ class Deployment:
         Raises `RequestError` for everything the client should be told. Cancellation before dispatch leaves
         nothing behind; after it, the host's answer or death gives the permits back.
         """
-        self.take_slot(context)
-        processor, identity = self.processor, self.identity
-        size = body_bytes * processor.PREPARE_WEIGHT
-        prepared = await self.computed(context, size, lambda: processor.prepare(request))
-        record.advance(RequestEvent.PREPARE)
-        outputs = await self.execute(processor, identity, prepared, context, record)
-        return await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        with self.in_use():
+            self.take_slot(context)
+            processor, identity = self.processor, self.identity
+            size = body_bytes * processor.PREPARE_WEIGHT
+            prepared = await self.computed(context, size, lambda: processor.prepare(request))
+            record.prepared()
+            outputs = await self.execute(processor, identity, prepared, context, record)
+            decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+            record.input_tokens = decision.input_tokens
+            return decision
 
     async def computed(self, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
         """What `work` on `size` bytes returns: done here when small, else in the pool (`compute.in_pool`)."""
@@ -275,18 +340,20 @@ class Deployment:
         """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
+        if record.account is not None:
+            self._admit_account(record.account, prepared.cost, context)
         self.refuse_unless_expected(context)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
             if self.identity != identity:
                 raise self._replaced()
-            output = await self.scheduler.run_with_context(context, self._sender(unit, context))
+            output = await self.scheduler.run_with_context(context, self._sender(unit, context, record.request_id))
             record.unit_done()
             self._last_output = output.values
             outputs.append(family.absorb(prepared, index, output.values))
         return outputs
 
-    def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
+    def _sender(self, unit: object, context: ExecutionContext, request_id: str) -> Callable[[Dispatch[Outputs]], None]:
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
 
@@ -295,9 +362,15 @@ class Deployment:
             link = self._link
             assert link is not None, "the scheduler grants only while a host is linked"
             remaining = context.remaining() if not context.closed else None
-            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
+            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
 
         return start
+
+    def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
+        if account.requests is not None:
+            self._admit(account.requests, 0, context)
+        if account.cost is not None:
+            self._admit(account.cost, cost, context)
 
     @staticmethod
     def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:
@@ -335,10 +408,18 @@ class Deployment:
     def _unavailable_text(self) -> str:
         return f"model {self.name!r} is {self.availability.value}"
 
+    def ask_host(self) -> None:
+        """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
+        if self._link is not None:
+            self._link.ask()
+
     def statistics(self) -> DeploymentStatistics:
         """Counts and states, for health, status and tests."""
         return DeploymentStatistics(
+            id=self.id,
             name=self.name,
+            role=self.role.value,
+            requests=self._users,
             family=self.family.name,
             availability=self.availability.value,
             incarnation="" if self._linked is None else self._linked.incarnation,
@@ -347,10 +428,11 @@ class Deployment:
             scheduler=self.scheduler.statistics(),
             admissions=tuple(layer.statistics() for layer in self._layers),
             link=None if self._link is None else self._link.statistics(),
+            host={} if self._link is None else self._link.report,
         )
 
     def __repr__(self) -> str:
-        return f"<Deployment {self.name!r} {self.availability.value} {self.scheduler!r}>"
+        return f"<Deployment {self.id!r} {self.role.value} {self.availability.value} {self.scheduler!r}>"
 
 
 def refused(refusal: Refusal) -> RequestError:

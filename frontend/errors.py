@@ -89,11 +89,29 @@ class UsageError(RequestError):
     error_type = "api_usage_error"
 
 
+class UnknownModel(UsageError):
+    """There is no model of the name that was asked for. Some dialects have a status of their own for it."""
+
+
 class TokensExceeded(RequestError):
     """A text is longer than the model reads, and truncation is off."""
 
     status = 400
     error_type = "max_tokens_exceeded"
+
+
+class Unauthenticated(RequestError):
+    """Keys are needed here, and the request has none that is valid. Told before its body is read."""
+
+    status = 401
+    error_type = "authentication_error"
+
+
+class Forbidden(RequestError):
+    """The request's key is valid, and not for this."""
+
+    status = 403
+    error_type = "permission_error"
 
 
 class UnsupportedEncoding(RequestError):

@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ import zmq
 
 from frontend import sockets
 from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import decode, encode
@@ -98,7 +99,7 @@ class HostLink:
 
     `on_welcome(Welcome)` comes once, when the host has answered: until then nothing may be sent. `on_idle()`
     comes whenever the host reports that it executes nothing. `on_retiring()` comes when a fatal failure
-    arrived, before its unit ends: nothing may be sent any more.
+    arrived, before its unit ends: nothing may be sent any more. `watch` is told what the host owes.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class HostLink:
         on_welcome: Callable[[Welcome], None],
         on_idle: Callable[[], None],
         on_retiring: Callable[[], None],
+        watch: OverdueWatch | None = None,
     ) -> None:
         self.incarnation = incarnation
         self._epoch = epoch
@@ -123,15 +125,21 @@ class HostLink:
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._replies = self._late = self._unknown = self._refused = 0
         self._ended = False
+        self.report: Mapping[str, Any] = {}
+        """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
+        self._watch = watch or OverdueWatch(loop, None, lambda _: None)
         self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
         self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch)
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
+        self._watch.owed()
 
     # Units
 
-    def send(self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None) -> None:
-        """Send one unit; from here on its end comes from the host or from `end`.
+    def send(
+        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+    ) -> None:
+        """Send one unit, for the host's log with the id of its request; its end comes from the host or from `end`.
 
         Called by the scheduler at the grant, so it must not wait. Raises `RequestError` when the unit does not
         fit the wire or the socket refuses it; then it was not sent.
@@ -140,20 +148,28 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         call = next(self._ids)
         try:
-            frames = encode(Execute(payload=payload), incarnation=self.incarnation, call=call, budget_ms=budget_ms)
+            unit = Execute(payload=payload, request=request_id)
+            frames = encode(unit, incarnation=self.incarnation, call=call, budget_ms=budget_ms)
             self._data.send(frames)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
         except zmq.ZMQError as error:
             raise Unavailable("the model's executor cannot be reached", retry_after=1) from error
         self._calls[call] = dispatch
+        if len(self._calls) == 1:
+            self._watch.owed()
         dispatch.on_abandoned(lambda: self._cancel(call))
+
+    def ask(self) -> None:
+        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        self._tell(Status())
 
     def end(self, *, reason: str, retry_after: int) -> None:
         """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
         self._ended = True
+        self._watch.close()
         self._data.close()
         self._control.close()
         calls, self._calls = self._calls, {}
@@ -181,14 +197,14 @@ class HostLink:
             self._refused += 1
             log.warning("host %s sent something else than a reply: %s", self.incarnation, error)
             # If it names a call of ours, that call will get no other answer.
-            broken = self._calls.pop(error.call, None)
+            broken = self._take(error.call)
             if broken is not None:
                 self._recent.append(error.call)
                 self._cancelling.discard(error.call)
                 broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
             return
         call, message = envelope.call, envelope.message
-        dispatch = self._calls.pop(call, None)
+        dispatch = self._take(call)
         if dispatch is None:
             self._unmatched(call)
             return
@@ -206,6 +222,16 @@ class HostLink:
         else:
             dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
 
+    def _take(self, call: int) -> Dispatch[Outputs] | None:
+        """The unit that ends now. One that is behind it is the host's next from this moment."""
+        dispatch = self._calls.pop(call, None)
+        if dispatch is not None:
+            if self._calls:
+                self._watch.owed()
+            else:
+                self._watch.settled()
+        return dispatch
+
     def _unmatched(self, call: int) -> None:
         if call in self._recent:
             self._late += 1
@@ -222,9 +248,15 @@ class HostLink:
             log.warning("host %s: control: %s", self.incarnation, error)
             return
         if isinstance(message, Welcome):
+            if message.busy_epoch in ("", self._epoch):
+                self._watch.settled()
+            # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
+            self.report = message.report
             if not message.report.get("busy"):
+                if not self._calls:
+                    self._watch.settled()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):
             log.debug("host %s: %s", self.incarnation, message)

@@ -47,6 +47,9 @@ LISTEN_BACKLOG: Final = 1024
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""
 
+MAX_MESSAGE_CHARS: Final = 1_000
+"""Characters of one message of an error body, whatever it was made from: a sentence and what it is about."""
+
 # JSON bodies
 
 MAX_DEPTH: Final = 64

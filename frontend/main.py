@@ -19,21 +19,31 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 import zmq
 from aiohttp import web
 
-from frontend import app, limits
+from frontend import app, keys, limits
 from frontend.http import native, routes
 from frontend.http.connection import ClientConnection
+from frontend.keys import KeyRing
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
 from protocol.exits import HostExit
 
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
+
 GRACE_S = 0.25
 """After the last request has ended, the time its response has to leave the process."""
+
+TRACING_FLUSH_S = 1.0
+"""At the end, the time the last spans have to leave. A collector that is away must not hold up a stop."""
 
 log = logging.getLogger("framehost.front")
 
@@ -43,7 +53,9 @@ class Front:
 
     def __init__(self, arguments: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._server = Server(loop, ServerLimits(**arguments.limits))
+        self._server = Server(
+            loop, ServerLimits(**arguments.limits), keys=_keys(arguments.keys), origins=tuple(arguments.origins)
+        )
         self._runners: list[web.AppRunner] = []
         self._listeners: list[asyncio.Server] = []
         self._socket = socket.socket(fileno=arguments.listen)
@@ -59,6 +71,12 @@ class Front:
             on_drain=self._drain,
             on_failure=self._fail,
         )
+        self._server.ask_supervisor = self._management.ask
+        self._server.metrics.watch_lag()
+        if arguments.tracing:
+            from frontend.tracing import Tracing  # of the extra `otel`
+
+            self._server.tracing = Tracing.over_otlp()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _spawn(self, work: object) -> None:
@@ -109,6 +127,13 @@ class Front:
         if not self._stop.done():
             self._stop.set_result(budget_s)
 
+    async def _flush(self, tracing: Tracing) -> None:
+        try:
+            async with asyncio.timeout(TRACING_FLUSH_S):
+                await self._loop.run_in_executor(None, tracing.close)
+        except TimeoutError:
+            log.warning("the last spans were not sent within %g s", TRACING_FLUSH_S)
+
     async def run(self) -> int:
         """Serve until asked to stop; then finish what is open within the budget. Returns a `HostExit`."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -117,7 +142,7 @@ class Front:
         drained = await until_idle(self._server, budget_s)
         if not drained:
             log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
-        for deployment in self._server.deployments.values():
+        for deployment in (*self._server.deployments.values(), *self._server.others.values()):
             deployment.close()
         if not drained:
             # What was in a queue or a host has just ended with 503: let these answers leave.
@@ -126,10 +151,18 @@ class Front:
             listener.close()
         for runner in self._runners:
             await runner.cleanup()
+        self._server.metrics.close()
+        if self._server.tracing is not None:
+            await self._flush(self._server.tracing)
         self._server.pool.shutdown(wait=False, cancel_futures=True)
         self._management.close("drained" if drained else "drain budget spent")
         self._zmq.destroy(linger=None)
         return HostExit.CLEAN if drained else 1
+
+
+def _keys(file: Path | None) -> KeyRing | None:
+    others = keys.from_environment()
+    return KeyRing(file, others, clock=time.monotonic) if file is not None or others else None
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -139,6 +172,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
     parser.add_argument("--native", type=json.loads, default={}, help="descriptors of native listeners, by model")
     parser.add_argument("--limits", type=json.loads, default={})
+    parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
+    parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
+    parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
     parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)
 

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import zmq
@@ -19,16 +20,22 @@ from protocol.frames import decode, encode
 from protocol.messages import (
     Bye,
     Drain,
+    Drained,
     Hello,
     HostDown,
     HostUp,
     Lane,
     Message,
+    Overdue,
     Serving,
     Status,
     Welcome,
 )
 from protocol.messages import Deployment as DeploymentTable
+from protocol.states import Role
+
+ANSWER_S = 1.0
+"""How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
 
 log = logging.getLogger("framehost.management")
 
@@ -51,6 +58,9 @@ class Management:
         self._server, self._context, self._epoch = server, context, epoch
         self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
         self._opened = False
+        self._deployments: dict[str, Deployment] = {}
+        """All of them, by id."""
+        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
 
@@ -64,6 +74,22 @@ class Management:
     def serving(self, address: str) -> None:
         """Say that the port is open."""
         self.tell(Serving(address=address))
+
+    async def ask(self) -> Mapping[str, Any] | None:
+        """What the supervisor knows of the processes; None when it does not say so within `ANSWER_S`.
+
+        All who ask meanwhile share one question. Cancelling one of them changes nothing for the others.
+        """
+        asked = self._asked
+        if asked is None or asked.done():
+            asked = self._asked = self._server.loop.create_future()
+            self.tell(Status())
+        await asyncio.wait([asked], timeout=ANSWER_S)
+        if asked.done():
+            return asked.result()
+        if self._asked is asked:
+            self._asked = None  # whoever comes next asks anew
+        return None
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
@@ -85,11 +111,15 @@ class Management:
         if isinstance(message, DeploymentTable):
             self._table(message)
         elif isinstance(message, HostUp):
-            self._server.deployments[message.deployment].host_up(message)
+            self._deployments[message.deployment].host_up(message)
         elif isinstance(message, HostDown):
-            self._server.deployments[message.deployment].host_down(message)
+            if (deployment := self._deployments.get(message.deployment)) is not None:
+                deployment.host_down(message)
         elif isinstance(message, Status):
-            self.tell(Status(report=self.report()), call)
+            if message.report is None:
+                self.tell(Status(report=self.report()), call)
+            elif self._asked is not None and not self._asked.done():
+                self._asked.set_result(message.report)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
         elif not isinstance(message, Welcome):
@@ -97,15 +127,43 @@ class Management:
 
     def _table(self, table: DeploymentTable) -> None:
         server = self._server
-        for model in table.models:
-            if model["name"] not in server.deployments:
-                server.deployments[model["name"]] = Deployment(
-                    model, loop=server.loop, zmq_context=self._context, epoch=self._epoch, pool=server.pool
+        known, self._deployments = self._deployments, {}
+        for row in table.models:
+            deployment = known.pop(row["id"], None)
+            if deployment is None:
+                deployment = Deployment(
+                    row,
+                    loop=server.loop,
+                    zmq_context=self._context,
+                    epoch=self._epoch,
+                    pool=server.pool,
+                    on_drained=lambda drained: self.tell(Drained(deployment=drained)),
+                    on_overdue=partial(self._overdue, row["id"]),
                 )
+            self._deployments[deployment.id] = deployment
+        # What every name means changes here, in one step of the loop; who waited for it looks again after that.
+        server.deployments = {
+            deployment.name: deployment
+            for deployment, row in zip(self._deployments.values(), table.models, strict=True)
+            if Role(row["role"]).named
+        }
+        server.others = {
+            deployment.id: deployment
+            for deployment in self._deployments.values()
+            if server.deployments.get(deployment.name) is not deployment
+        }
+        for deployment, row in zip(self._deployments.values(), table.models, strict=True):
+            deployment.assume(Role(row["role"]))
+        for dropped in known.values():
+            dropped.assume(Role.RETIRED)
+            dropped.close(f"model {dropped.name!r} was replaced by another one")
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
             self._on_open()
+
+    def _overdue(self, deployment: str, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment, incarnation=incarnation, elapsed_s=seconds))
 
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""
@@ -116,10 +174,12 @@ class Management:
             "draining": server.draining,
             "default": server.default,
             "requests": dataclasses.asdict(server.requests.statistics()),
+            "keys": None if server.keys is None else server.keys.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
             },
+            "others": [dataclasses.asdict(deployment.statistics()) for deployment in server.others.values()],
         }
 
 

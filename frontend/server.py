@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.deployment import Availability, Deployment
-from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
+from frontend.keys import KeyRing
+from frontend.metrics import Metrics
 from frontend.questions import ALIASES
 from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from protocol.states import Role
+
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,10 @@ class ServerLimits:
     ingress_bytes: int = limits.INGRESS_BYTES
 
 
+async def nobody_to_ask() -> None:
+    """The supervisor of a server that has none."""
+
+
 @dataclass(slots=True)
 class Server:
     """The state behind the HTTP routes of one front. Belongs to the event loop's thread."""
@@ -34,7 +45,14 @@ class Server:
     loop: asyncio.AbstractEventLoop
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
+    """What each name means."""
+    others: dict[str, Deployment] = field(default_factory=dict)
+    """By id, the deployments that no name means: coming, or retired and finishing."""
     default: str = ""
+    keys: KeyRing | None = None
+    """Who may ask; None: everyone who can connect."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages whose scripts may read the answers."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
@@ -43,9 +61,15 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
+    metrics: Metrics = field(init=False)
+    tracing: Tracing | None = None
+    """Makes spans of requests, where an operator asked for them."""
+    ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
+    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)
+        self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )
@@ -59,7 +83,7 @@ class Server:
         return deployment
 
     def resolve(self, model: str | None) -> Deployment:
-        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UnknownModel`."""
         if model is None:
             if len(self.deployments) != 1:
                 names = ", ".join(sorted(self.deployments))
@@ -72,7 +96,19 @@ class Server:
         deployment = self.deployments.get(model)
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
-            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+            raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
+        return deployment
+
+    async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
+        """The deployment that takes a request for `model` in this very step of the loop.
+
+        While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
+        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`.
+        Cancelled, it leaves nothing behind but the slot, which `context` gives back.
+        """
+        while (deployment := self.resolve(model)).role is Role.HELD:
+            deployment.take_slot(context)
+            await deployment.moved()
         return deployment
 
     def refuse_when_draining(self) -> None:

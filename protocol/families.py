@@ -37,6 +37,9 @@ class Family:
     """Request slots of a deployment when the configuration names none; None = no bound."""
     default_max_cost: int | None = None
     """The total cost of a deployment's open requests when the configuration names none; None = no bound."""
+    execution_limit_s: float = 600.0
+    """Seconds that one unit may take when the configuration does not say: twenty times the default deadline of a
+    request, for models whose largest legal unit takes minutes on a slow device."""
     retire_on_error: bool = False
     """Whether any execution error retires the host, or only a device error."""
     native: str = ""
@@ -65,6 +68,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.sparrow:inspect",
             marks=("*.sparrow",),
             bundled=("nano-general", "nano-robot"),
+            execution_limit_s=60.0,  # the largest legal request takes seconds
         ),
         Family(
             name="decider",
@@ -97,6 +101,14 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+        ),
+        Family(
+            name="embedding",
+            processor="frontend.families.embedding.processor:EmbeddingProcessor",
+            executor="executor_host.executors.embedding:EmbeddingExecutor",
+            payload="protocol.payloads:RowsRequest",
+            inspect="executor_host.executors.embedding_checkpoint:inspect",
+            marks=("modules.json",),
         ),
         Family(
             name="transformers",

@@ -8,9 +8,10 @@
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
-                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
-                 cli           supervisor    STATUS
+    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, DRAINED, ORDER, STATUS (both ways), BYE
+                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
+                 cli           supervisor    STATUS, ORDER
+                 supervisor    cli           STATUS, PROGRESS, OUTCOME
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
 refused, because within one protocol version an unknown field would be a meaning silently dropped.
@@ -69,9 +70,14 @@ class Kind(enum.IntEnum):
     DEPLOYMENT = 34
     WANT = 35
     SERVING = 36
+    OVERDUE = 37
+    DRAINED = 38
+    ORDER = 39
+    OUTCOME = 40
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
+_DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
 _TEXT = text(limits.MAX_TEXT_CHARS)
 _COUNT = integer(0, limits.MAX_CALL_ID)
 _INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
@@ -177,9 +183,15 @@ class Welcome(Message):
     busy_epoch: str = ""
 
 
-@_message(Kind.PROGRESS, Lane.CONTROL, checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT})
+@_message(
+    Kind.PROGRESS,
+    Lane.CONTROL,
+    Lane.MANAGEMENT,
+    checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT},
+)
 class Progress(Message):
-    """A loading host is alive and where it is. `fraction` is 0..1, or None when the end is not known."""
+    """A loading host is alive, or an order is being carried out, and this far. `fraction` is 0..1, or None when the
+    end is not known."""
 
     stage: str
     fraction: float | None = None
@@ -197,11 +209,13 @@ class Ready(Message):
     facts: dict[str, Any]
 
 
-@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree})
+@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree, "request": text(limits.MAX_NAME_CHARS)})
 class Execute(Message):
-    """One admitted unit. `payload` is the family's payload type, as its fields."""
+    """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
+    the unit belongs to, for the host's log; empty for a unit that is nobody's."""
 
     payload: dict[str, Any]
+    request: str = ""
 
 
 @_message(Kind.RESULT, Lane.DATA, checks={"outputs": tree, "elapsed_us": _COUNT})
@@ -285,7 +299,8 @@ class Bye(Message):
     Kind.HOST_UP,
     Lane.MANAGEMENT,
     checks={
-        "deployment": _NAME,
+        "deployment": _DEPLOYMENT,
+        "replica": _COUNT,
         "incarnation": _INCARNATION,
         "control": _TEXT,
         "data": _TEXT,
@@ -297,6 +312,7 @@ class HostUp(Message):
     """A warm host of `deployment` can be dialled at these addresses."""
 
     deployment: str
+    replica: int
     incarnation: str
     control: str
     data: str
@@ -308,7 +324,8 @@ class HostUp(Message):
     Kind.HOST_DOWN,
     Lane.MANAGEMENT,
     checks={
-        "deployment": _NAME,
+        "deployment": _DEPLOYMENT,
+        "replica": _COUNT,
         "incarnation": _INCARNATION,
         "exit": optional(integer(-(2**31), 2**31 - 1)),
         "signal": _TEXT,
@@ -321,6 +338,7 @@ class HostDown(Message):
     """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front."""
 
     deployment: str
+    replica: int
     incarnation: str
     exit: int | None
     signal: str
@@ -335,7 +353,10 @@ class HostDown(Message):
     checks={"models": trees, "default": _NAME, "server": tree, "open": boolean},
 )
 class Deployment(Message):
-    """The whole table: what each name means. `open`: the listening socket may be listened on from now."""
+    """The whole table: every deployment there is, and what it is to its name.
+
+    `open`: the listening socket may be listened on from now.
+    """
 
     models: list[dict[str, Any]]
     default: str
@@ -357,11 +378,60 @@ class Serving(Message):
     address: str
 
 
+@_message(
+    Kind.OVERDUE,
+    Lane.MANAGEMENT,
+    checks={"deployment": _DEPLOYMENT, "incarnation": _INCARNATION, "elapsed_s": number},
+)
+class Overdue(Message):
+    """The host owes an answer for longer than its model's execution limit. Only the supervisor may act on it."""
+
+    deployment: str
+    incarnation: str
+    elapsed_s: float
+
+
+@_message(Kind.DRAINED, Lane.MANAGEMENT, checks={"deployment": _DEPLOYMENT})
+class Drained(Message):
+    """A held or retired deployment has no request left, and will get none unless it becomes current again."""
+
+    deployment: str
+
+
+@_message(
+    Kind.ORDER,
+    Lane.MANAGEMENT,
+    checks={"action": one_of(("swap",)), "model": _NAME, "settings": tree},
+)
+class Order(Message):
+    """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
+
+    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them.
+    """
+
+    action: str
+    model: str
+    settings: dict[str, Any]
+
+
+@_message(
+    Kind.OUTCOME,
+    Lane.MANAGEMENT,
+    checks={"code": one_of(("done", "unknown", "invalid", "conflict", "failed")), "message": _TEXT, "report": tree},
+)
+class Outcome(Message):
+    """How an order ended: `unknown` is the model, `invalid` the settings, `conflict` the moment; `failed` is tried."""
+
+    code: str
+    message: str
+    report: dict[str, Any]
+
+
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

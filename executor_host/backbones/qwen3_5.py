@@ -13,7 +13,7 @@ from left to right, and one is causal attention: none of them looks to the right
 are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
 are taken from single, unpadded rows only.
 
-Logits are nobody's business here. No position but the last of each row leaves a pass.
+Logits are nobody's business here. No position but the last of each row leaves a pass, except through `read_all`.
 
 Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
@@ -49,6 +49,9 @@ passes, and 8,192 tokens of the widest activation are 200 MB in float32."""
 PASS_PADDING: Final = {"cuda": 512, "cpu": 64}
 """Padding that one row may add to a pass: more, and a pass of its own is cheaper. 512 is what the reference's cost
 model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one chunk of the linear layers."""
+
+DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
+"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
 
 RECORDED_TOKENS: Final = 8_192
 """Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
@@ -178,6 +181,18 @@ class Qwen35:
             packed = settings.execution in ("packed", "auto")
             hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
+
+    def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
+        """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
+
+        The result is all that is kept of the pass: the caller may hold 16,384 of them, and should hold them once.
+        """
+        import torch
+
+        with torch.inference_mode():
+            check()
+            uploaded, _ = self._upload([tokens])
+            return self._pass(uploaded, 0, None)[0]
 
     def synchronize(self) -> None:
         """Waits until the device has done everything; nothing to wait for on a CPU."""
@@ -334,6 +349,16 @@ def load(
     the checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors
     missing, left over or of another shape.
     """
+    model, target = causal_lm(path, device=device, dtype=dtype)
+    text = model.model
+    if adapt is not None:
+        adapt(text)
+    return Qwen35(text.to(target), settings)
+
+
+def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
+    for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
     try:
         model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
@@ -350,10 +375,7 @@ def load(
         if report.get(what):
             first = min(map(str, report[what]))
             raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
-    text = model.model.eval().requires_grad_(False)
-    if adapt is not None:
-        adapt(text)
-    return Qwen35(text.to(target), settings)
+    return model.eval().requires_grad_(False), target
 
 
 def prepare(device: str) -> tuple[Any, Any, Any]:
@@ -388,10 +410,14 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def default_device() -> str:
-    """`cuda` where there is one, else `cpu`."""
+def placement(device: str, dtype: str) -> tuple[str, str]:
+    """Device and dtype of a configuration, where `auto` is `cuda` if there is one, and the dtype of the device."""
     torch, _ = libraries()
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype == "auto":
+        dtype = DTYPES.get(device.partition(":")[0], "float32")
+    return device, dtype
 
 
 def _device(torch: Any, name: str) -> Any:

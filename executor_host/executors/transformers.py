@@ -10,23 +10,20 @@ them into one.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from executor_host.backbones import qwen3_5
+from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, InputRefused, NonFinite
+from executor_host.executors import options as read
 from executor_host.executors import transformers_checkpoint
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from executor_host.executors.transformers_model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, load
 from protocol.payloads import TextRequest
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none."""
-
-EXECUTIONS: Final = ("auto", "rows", "shared")
 
 MAX_TOKENS: Final = 1_048_576
 """Of all prompts of a request, as transformers would read them. Some seconds of tokenizing, and 8 MB of ids."""
@@ -56,16 +53,16 @@ class TransformersExecutor(Executor):
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        unknown = sorted(set(options) - self.OPTIONS)
+        given = {key: value for key, value in options.items() if value is not None}
+        unknown = sorted(set(given) - self.OPTIONS)
         if unknown:
             raise ConfigurationError(f"the transformers family has no option {unknown[0]!r}")
-        self._device = _word(options, "device")
-        self._dtype = _word(options, "dtype", "float32", "bfloat16", "float16")
-        self._execution = _word(options, "execution", *EXECUTIONS[1:])
-        most = options.get("max_tokens")
-        if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
-            raise ConfigurationError(f"the option 'max_tokens' is {most!r}; it is a number from 1 to {MAX_TOKENS}")
-        self._max_tokens = most
+        self._device = read.word(given, "device", "auto")
+        self._dtype = read.word(given, "dtype", "auto", "float32", "bfloat16", "float16")
+        self._execution = read.word(given, "execution", "auto", "rows", "shared")
+        self._max_tokens: int | None = None
+        if "max_tokens" in given:
+            self._max_tokens = read.number(given, "max_tokens", 1, MAX_TOKENS)
         self._limit = 0
         self._model: Model | None = None
 
@@ -77,9 +74,7 @@ class TransformersExecutor(Executor):
 
         Raises `ConfigurationError`: torch missing, no such device, or not a checkpoint that can be decided with.
         """
-        _, transformers = qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
-        dtype = DTYPES.get(device.partition(":")[0], "float32") if self._dtype == "auto" else self._dtype
+        device, dtype = devices.placement(self._device, self._dtype)
         checkpoint = transformers_checkpoint.verify(
             self.path, lambda fraction, note: progress(_HASHED * fraction, note)
         )
@@ -90,18 +85,19 @@ class TransformersExecutor(Executor):
             raise ConfigurationError(f"the option 'max_tokens' is {limit}; this model reads at most {model.context}")
         self._model, self._limit = model, limit
         progress(1.0, "loaded")
+        digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
             # Equal answers need equal files, the same prompts, which are the library's, and the same arithmetic.
             "identity": "/".join(
                 (
-                    f"{checkpoint.name}@sha256:{checkpoint.digest}",
-                    f"transformers-{transformers.__version__}",
+                    f"{checkpoint.name}@sha256:{digest}",
+                    f"transformers-{version}",
                     f"{model.dtype}@{device.partition(':')[0]}",
                     model.execution,
                 )
             ),
             "name": checkpoint.name,
-            "sha256": checkpoint.digest,
+            "sha256": digest,
             "files": dict(checkpoint.files),
             "kind": model.kind,
             "dtype": model.dtype,
@@ -115,7 +111,7 @@ class TransformersExecutor(Executor):
                 "options": {kind: len(labels) for kind, labels in model.labels.items()},
             },
             "questions_together": model.together,
-            "transformers": transformers.__version__,
+            "transformers": version,
         }
 
     def warm_up(self) -> None:
@@ -156,18 +152,11 @@ class TransformersExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         state, questions = _read(payload)
         prompts = self._prompts(model, state, questions, call)
-        read = [prompt for prompt in prompts if any(len(question.options) > 1 for question in prompt.questions)]
-        try:
-            try:
-                scores = model.score(read, lambda: check(call))
-            finally:
-                model.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, model.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        written = [prompt for prompt in prompts if any(len(question.options) > 1 for question in prompt.questions)]
+        with devices.settled(model.device.type, lambda: devices.synchronize(model.device)):
+            scores = model.score(written, lambda: check(call))
         found: dict[str, list[float]] = {}
-        for prompt, values in zip(read, scores.values, strict=True):
+        for prompt, values in zip(written, scores.values, strict=True):
             for question, score in zip(prompt.questions, values, strict=True):
                 named = dict(zip(question.options, score.tolist(), strict=True))
                 found[question.name] = [named[option] for option in _order(question)]
@@ -226,15 +215,6 @@ class TransformersExecutor(Executor):
 def inspect(path: str | None, progress: Progress) -> list[str]:
     """What a checkpoint is, line by line, for people. Raises `ConfigurationError` for what cannot be one."""
     return transformers_checkpoint.inspect(path, progress)
-
-
-def _word(options: Mapping[str, object], name: str, *others: str) -> str:
-    """An option that is `auto` or another word: any, unless the words are given."""
-    value = options.get(name, "auto")
-    if not isinstance(value, str) or not value or (others and value not in ("auto", *others)):
-        expected = f"one of auto, {', '.join(others)}" if others else "a word"
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is {expected}")
-    return value
 
 
 _FIELDS: Final = frozenset({"id", "type", "instructions", "criteria"})

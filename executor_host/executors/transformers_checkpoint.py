@@ -9,7 +9,6 @@ Files must not change while the host lives; they are hashed once, before anythin
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,6 @@ from typing import Final
 
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
-
-SINGLE: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
 
 HEAD_FILES: Final = ("head.safetensors", "readout.safetensors")
 """Weights of a decision head next to those of the model that it reads, as transformers names them."""
@@ -58,12 +54,6 @@ class Checkpoint:
         """What to call it: the file's or the folder's own name."""
         return self.gguf or self.folder.resolve().name
 
-    @property
-    def digest(self) -> str:
-        """One sha256 over the names and hashes of all files."""
-        lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items()))
-        return hashlib.sha256(lines.encode()).hexdigest()
-
 
 def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoint:
     """The checkpoint at `path`, a folder or a `.gguf` file. Reads every byte of it once.
@@ -79,20 +69,22 @@ def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoi
     if not where.is_dir():
         raise ConfigurationError(f"{path} is not a folder")
     config = checkpoints.read_json(_there(where, "config.json"))
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type:
-        raise ConfigurationError("config.json: model_type is missing")
-    if config.get("auto_map"):
+    model_type = checkpoints.text(config, "config.json", "model_type")
+    if config.get("auto_map") is not None:
         raise ConfigurationError("config.json: auto_map names code of the checkpoint, which is never run")
-    parameters = _check_weights(where)
-    _check_tokenizer(where)
+    tensors, _ = checkpoints.weights(where)
+    parameters = checkpoints.parameters(tensors)
+    for name in HEAD_FILES:
+        if (where / name).is_file():
+            parameters += checkpoints.parameters(checkpoints.safetensors_table(where / name))
+    checkpoints.tokenizer(_there(where, "tokenizer.json"))
     kind = _kind(where, model_type)
     if kind == "chat" and not _has_chat_template(where):
         raise ConfigurationError("it has neither a chat template nor a decision template, so nothing can be asked")
     adapter = _adapter(where)
     folders = [where, *([where / adapter] if adapter else [])]
-    names = sorted({file for folder in folders for pattern in HASHED for file in folder.glob(pattern)})
-    files = _hashed(where, [name for name in names if name.is_file()], progress)
+    found = sorted({file for folder in folders for pattern in HASHED for file in folder.glob(pattern)})
+    files = checkpoints.hashed({file.relative_to(where).as_posix(): file for file in found}, progress)
     return Checkpoint(where, "", files, kind, model_type, parameters)
 
 
@@ -106,7 +98,7 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
         "gguf": "a GGUF file: what is in it is known when it is loaded",
     }[checkpoint.kind]
     size = f", {checkpoint.parameters:,} parameters" if checkpoint.parameters else ""
-    return [f"{checkpoint.model_type}{size}", what, f"sha256 of all files {checkpoint.digest}"]
+    return [f"{checkpoint.model_type}{size}", what, f"sha256 of all files {checkpoints.combined(checkpoint.files)}"]
 
 
 def _gguf(file: Path, progress: Callable[[float, str], None]) -> Checkpoint:
@@ -117,7 +109,7 @@ def _gguf(file: Path, progress: Callable[[float, str], None]) -> Checkpoint:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
     if magic != GGUF_MAGIC:
         raise ConfigurationError(f"{file.name} is not a GGUF file, and a checkpoint is a folder otherwise")
-    files = _hashed(file.parent, [file], progress)
+    files = checkpoints.hashed({file.name: file}, progress)
     return Checkpoint(file.parent, file.name, files, "gguf", "gguf", 0)
 
 
@@ -125,35 +117,6 @@ def _there(folder: Path, name: str) -> Path:
     if not (folder / name).is_file():
         raise ConfigurationError(f"{name} is missing in {folder}")
     return folder / name
-
-
-def _check_weights(folder: Path) -> int:
-    """Parameters of all weights. Every file that the index names is there and whole."""
-    names = {SINGLE}
-    if (folder / INDEX).is_file():
-        table = checkpoints.read_json(folder / INDEX).get("weight_map")
-        if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
-            raise ConfigurationError(f"{INDEX}: weight_map is not a table of files")
-        names = set(table.values())
-        if any(Path(name).name != name for name in names):
-            raise ConfigurationError(f"{INDEX}: weight_map names files outside the folder")
-    elif not (folder / SINGLE).is_file():
-        raise ConfigurationError(f"there is no {SINGLE} in {folder}; no other format is loaded")
-    names |= {name for name in HEAD_FILES if (folder / name).is_file()}
-    return sum(checkpoints.parameters(checkpoints.safetensors_table(_there(folder, name))) for name in sorted(names))
-
-
-def _check_tokenizer(folder: Path) -> None:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        Tokenizer.from_file(str(_there(folder, "tokenizer.json")))
-    except ConfigurationError:
-        raise
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"tokenizer.json is not a tokenizer: {error}") from error
 
 
 def _kind(folder: Path, model_type: str) -> str:
@@ -183,18 +146,3 @@ def _has_chat_template(folder: Path) -> bool:
         return True
     settings = folder / "tokenizer_config.json"
     return settings.is_file() and bool(checkpoints.read_json(settings).get("chat_template"))
-
-
-def _hashed(folder: Path, files: list[Path], progress: Callable[[float, str], None]) -> dict[str, str]:
-    sizes = [file.stat().st_size for file in files]
-    total, done = max(1, sum(sizes)), 0
-    found: dict[str, str] = {}
-    for file, size in zip(files, sizes, strict=True):
-        name = file.relative_to(folder).as_posix()
-
-        def report(fraction: float, note: str = f"hashing {name}", before: int = done, of: int = size) -> None:
-            progress(min(1.0, (before + fraction * of) / total), note)
-
-        found[name] = checkpoints.sha256(file, report)
-        done += size
-    return found

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from executor_host import devices
 from executor_host.backbones import qwen3_5
 from executor_host.backbones.causal import Reader, Row, Way
 from executor_host.errors import ConfigurationError
@@ -164,13 +165,6 @@ class Model:
         """Whether the scores are the same when every token that can be shared is."""
         return self._agrees(self._reader_of(way, least=1), prompts, expected)
 
-    def synchronize(self) -> None:
-        """Waits until the device has done everything; nothing to wait for on a CPU."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.device)
-
     @property
     def _text(self) -> Any:
         """The model without a decision head."""
@@ -295,7 +289,7 @@ class Model:
         try:
             found = self._scores(reader, prompts, lambda: None).values
         except Exception as error:  # models raise whatever they like at calls they are not made for
-            if qwen3_5.is_of_the_device(error, self.device.type):
+            if devices.is_of_the_device(error, self.device.type):
                 raise
             return False
         theirs = torch.cat([score.double().cpu() for scores in expected for score in scores])
@@ -337,7 +331,7 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     except ConfigurationError:
         raise
     except Exception as error:  # transformers raises whatever the first thing that it stumbles over raises
-        if qwen3_5.is_of_the_device(error, target.type):
+        if devices.is_of_the_device(error, target.type):
             raise
         reason = str(error).strip().partition("\n")[0]
         raise ConfigurationError(f"transformers cannot load it: {type(error).__name__}: {reason}") from error
@@ -348,7 +342,7 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     except ConfigurationError:
         raise
     except Exception as error:
-        if qwen3_5.is_of_the_device(error, target.type):
+        if devices.is_of_the_device(error, target.type):
             raise
         raise ConfigurationError(f"transformers cannot decide with it: {type(error).__name__}: {error}") from error
     return loaded

@@ -17,24 +17,41 @@ from protocol.exits import HostExit
 
 
 @dataclass(frozen=True, slots=True)
-class HostSpec:
-    """Everything a launcher needs to start one incarnation."""
+class DeploymentSpec:
+    """One deployment, immutable: another checkpoint, option or bound under the same name is another deployment."""
 
-    deployment: str
-    incarnation: str
+    id: str
+    """Unique for the life of the supervisor: the model's name and a number."""
+    name: str
     family: str
     path: str | None
     options: Mapping[str, object]
+    max_requests: int | None = None
+    max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long a host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long a host may load and warm up before it is ended; None: for ever."""
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """Everything a launcher needs to start one incarnation."""
+
+    deployment: DeploymentSpec
+    incarnation: str
     directory: str
     """Fresh, 0700, for this incarnation's sockets alone."""
 
     def arguments(self) -> list[str]:
         """The command line of `executor_host.main`."""
-        arguments = ["--deployment", self.deployment, "--incarnation", self.incarnation]
-        arguments += ["--directory", self.directory, "--family", self.family]
-        if self.path is not None:
-            arguments += ["--path", self.path]
-        return [*arguments, "--options", json.dumps(self.options)]
+        deployment = self.deployment
+        arguments = ["--deployment", deployment.id, "--incarnation", self.incarnation]
+        arguments += ["--directory", self.directory, "--family", deployment.family]
+        if deployment.path is not None:
+            arguments += ["--path", deployment.path]
+        return [*arguments, "--options", json.dumps(deployment.options)]
 
     @property
     def control(self) -> str:
@@ -64,11 +81,17 @@ class ProcessExit:
         except ValueError:
             return f"signal {self.signal}"
 
-    def describe(self) -> str:
-        """For people; says what usually sends a SIGKILL nobody admits to."""
+    def describe(self, *, cause: str = "", resident_bytes: int = 0) -> str:
+        """For people. `cause`: why we ended it ourselves. Of a SIGKILL that is nobody's, it says who usually sends
+        one, and with how much memory (`resident_bytes`, 0 = not known) the process was seen last."""
         if self.signal is not None:
-            hint = " (out of memory? the kernel leaves no other trace)" if self.signal == signal.SIGKILL else ""
-            return f"killed by {self.signal_name}{hint}"
+            text = f"killed by {self.signal_name}"
+            if cause:
+                return f"{text} by framehost: {cause}"
+            if self.signal == signal.SIGKILL:
+                seen = f"; {resident_bytes / 2**20:.0f} MiB resident when last seen" if resident_bytes else ""
+                text += f" (the kernel's out-of-memory killer or an operator{seen})"
+            return text
         try:
             return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
         except ValueError:

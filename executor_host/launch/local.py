@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
@@ -135,16 +135,22 @@ class LocalProcess(ProcessHandle):
 
 
 async def start_process(
-    module: str, arguments: Sequence[str], *, say: Callable[[str], None], descriptors: Sequence[int] = ()
+    module: str,
+    arguments: Sequence[str],
+    *,
+    say: Callable[[str], None],
+    descriptors: Sequence[int] = (),
+    hidden: Collection[str] = (),
 ) -> LocalProcess:
     """Start one of our modules as a guarded child; `say` gets each line of its output.
 
     Main thread only: the kernel's parent-death signal fires when the *thread* that started the child ends.
-    Inherits `descriptors` under the same numbers. Raises `OSError` when nothing could be started.
+    Inherits `descriptors` under the same numbers, and the environment without the variables `hidden`. Raises
+    `OSError` when nothing could be started.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread: the parent-death signal is bound to it")
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH", ""))))
     environment["PYTHONUNBUFFERED"] = "1"
     read_end, write_end = os.pipe()
@@ -171,10 +177,16 @@ async def start_process(
 class LocalLauncher(HostLauncher):
     """Starts hosts as children of this process."""
 
-    def __init__(self, say: Callable[[str, str], None]) -> None:
-        """`say(source, line)` gets every line of output."""
+    def __init__(self, say: Callable[[str, str], None], hidden: Collection[str] = ()) -> None:
+        """`say(source, line)` gets every line of output; `hidden` are variables of the environment not for hosts."""
         self._say = say
+        self._hidden = hidden
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
-        source = f"{spec.deployment} {spec.incarnation}"
-        return await start_process("executor_host.main", spec.arguments(), say=lambda line: self._say(source, line))
+        source = f"{spec.deployment.id} {spec.incarnation}"
+        return await start_process(
+            "executor_host.main",
+            spec.arguments(),
+            say=lambda line: self._say(source, line),
+            hidden=self._hidden,
+        )

@@ -8,13 +8,20 @@ request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
+tracing = false             # OpenTelemetry spans; needs the extra otel
 restarts = 5                # how often in a row a dead process is started again; 0: never
+front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
+health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
+keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
+cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
 [models.NAME]
 family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
+load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
 [models.NAME.options]       # what the family takes
 truncate = true
@@ -25,17 +32,21 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import ipaddress
+import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from frontend import limits
+from frontend import keys, limits
+from frontend.cli import fetched
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
+from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
 from protocol.errors import ProtocolError
 from protocol.frames import encode
@@ -44,6 +55,9 @@ from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
+DEFAULT_FRONT_LIMIT_S = 60.0
+"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
+
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -53,12 +67,11 @@ MAX_SECONDS = MAX_BUDGET_MS // 1000
 MAX_AMOUNT = 2**40
 """Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
 
+TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
+"""What of the extra `otel` needs all the rest of it."""
+
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
-
-
-class ConfigurationError(Exception):
-    """The configuration or a command-line option is wrong. The text names where and what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,10 @@ class ModelConfig:
     path: str | None = None
     max_requests: int | None = None
     max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long its host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long its host may load and warm up before it is ended; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
@@ -103,7 +120,15 @@ class Configuration:
     max_body_bytes: int = limits.MAX_BODY_BYTES
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
+    tracing: bool = False
     restarts: int = DEFAULT_RESTARTS
+    front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
+    """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
+    health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
+    keys: Path | None = None
+    """The file with API keys, which was read and is right."""
+    cors: tuple[str, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -112,70 +137,22 @@ class Configuration:
 
 
 def exposed(configuration: Configuration) -> str | None:
-    """Why not to listen where other machines can connect, for the first such address; None when there is none."""
+    """Why not to listen where other machines can connect, for the first such address; None when there is none,
+    or when keys are needed there."""
+    if configuration.keys is not None or keys.ENVIRONMENT in os.environ:
+        return None
     for endpoint in configuration.endpoints:
         if not endpoint.loopback:
             return (
-                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, "
-                "and this version has no keys. Listen on 127.0.0.1 behind a proxy, or say --insecure"
+                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, and there are "
+                "no API keys. Give some with --keys FILE, listen on 127.0.0.1 behind a proxy, or say --insecure"
             )
     return None
 
 
-Key = tuple[str, ...]
-
-
-class _Source:
-    """Where keys are in a file, so that an error can point at them. `text` None: the command line."""
-
-    def __init__(self, name: str, text: str | None) -> None:
-        self._name = name
-        self._lines = None if text is None else text.splitlines()
-
-    def fail(self, key: Key, message: str) -> NoReturn:
-        place = self._name
-        if self._lines is not None:
-            place += f", line {self._line(key)}"
-        shown = f", key {'.'.join(key)}" if key else ""
-        raise ConfigurationError(f"{place}{shown}: {message}")
-
-    def _line(self, key: Key) -> int:
-        """The line that sets `key`, else that of the innermost table it would be in, else 1."""
-        assert self._lines is not None
-        best, best_depth = 1, -1
-        table: Key = ()
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
-                table = _split_key(header[1])
-                here = table
-            elif assignment := re.match(
-                r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=", line
-            ):
-                here = table + _split_key(assignment[1])
-            else:
-                continue
-            if here == key[: len(here)] and len(here) > best_depth:
-                best, best_depth = number, len(here)
-        return best
-
-
-def _split_key(text: str) -> Key:
-    return tuple(part.strip("\"' ") for part in re.findall(r"[\w-]+|\"[^\"]*\"|'[^']*'", text))
-
-
 def load(path: Path) -> Configuration:
     """The checked configuration of a TOML file. Raises `ConfigurationError` for everything wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    if text.startswith("\ufeff"):
-        raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers and nesting beyond what Python reads
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
-    return _build(document, _Source(str(path), text))
+    return _build(TomlDocument.read(path))
 
 
 def from_models(arguments: Sequence[str]) -> Configuration:
@@ -189,7 +166,7 @@ def from_models(arguments: Sequence[str]) -> Configuration:
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
-    return _build(document, _Source("--model", None))
+    return _build(TomlDocument("--model", None, document))
 
 
 def endpoint(text: str) -> Endpoint:
@@ -214,7 +191,16 @@ def check_host(host: str) -> str:
     return host
 
 
-_SERVER: dict[str, tuple[tuple[type, ...], str]] = {
+def check_keys(path: Path) -> Path:
+    """`path`, absolute, when the key file there is right. Raises `ConfigurationError`."""
+    keys.distinct((*keys.from_environment(), *keys.read(path)))
+    return path.absolute()
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
+"""As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
+
+_SERVER: Schema = {
     "host": ((str,), "an IP address"),
     "port": ((int,), "a port number 0..65535"),
     "default": ((str,), "the name of a model"),
@@ -222,23 +208,38 @@ _SERVER: dict[str, tuple[tuple[type, ...], str]] = {
     "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
+    "tracing": ((bool,), "true or false"),
+    "keys": ((str,), "the path of a key file"),
+    "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
+    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "health": ((str,), "ADDRESS:PORT"),
 }
-_MODEL: dict[str, tuple[tuple[type, ...], str]] = {
+_MODEL: Schema = {
     "family": ((str,), "the name of a family"),
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
 }
-_NATIVE: dict[str, tuple[tuple[type, ...], str]] = {"listen": ((str,), "ADDRESS:PORT")}
+_SWAP: Schema = {
+    "family": ((str,), "a family's name"),
+    "path": ((str, type(None)), "a path"),
+    "options": ((dict,), "a table"),
+    "mode": ((str,), "start-first or stop-first"),
+}
+
+_NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
-def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
-    _only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, (), source)
+def _build(source: TomlDocument) -> Configuration:
+    document = source.content
+    source.only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, ())
     server = document.get("server", {})
-    _only(server, _SERVER, ("server",), source)
+    source.only(server, _SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
     try:
         host = check_host(host)
@@ -251,7 +252,23 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
-    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    if server.get("tracing") and not _installed(TRACING_MODULE):
+        source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
+    if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
+        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
+    try:
+        health = endpoint(server["health"]) if "health" in server else None
+    except ConfigurationError as error:
+        source.fail(("server", "health"), str(error))
+    key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
+    origins = server.get("cors", [])
+    for origin in origins:
+        if not isinstance(origin, str) or _ORIGIN.fullmatch(origin) is None:
+            source.fail(
+                ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
+            )
+    timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
     default = server.get("default", models[0].name)
@@ -266,20 +283,34 @@ def _build(document: Mapping[str, Any], source: _Source) -> Configuration:
         if port in taken:
             source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
         taken[port] = f"the native port of {model.name!r}"
+    if health is not None and health.port and health.port in taken:
+        source.fail(("server", "health"), f"port {health.port} is {taken[health.port]} already")
     return Configuration(
         models=models,
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        request_timeout_s=timeout_s,
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
+        tracing=server.get("tracing", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
+        health=health,
+        keys=key_file,
+        cors=tuple(origins),
     )
 
 
-def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # one of its parents
+        return False
+
+
+def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -287,7 +318,7 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
-    _only(fields, _MODEL, key, source)
+    source.only(fields, _MODEL, key)
     if "family" not in fields:
         source.fail(key, "the family is missing")
     for bound in ("max_requests", "max_cost"):
@@ -295,6 +326,9 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+    for limit in ("execution_limit", "load_limit"):
+        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -306,6 +340,11 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    if path is not None:
+        try:
+            path = fetched.located(path, family.name)
+        except fetched.NotFetched as error:
+            source.fail((*key, "path"), str(error))
     for part, value in (("options", options), ("path", path)):
         # The front is told both in the table of models: what does not fit in there would stop it at its start.
         try:
@@ -316,11 +355,12 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         try:
             Path(path).stat()
         except (OSError, ValueError) as error:
-            names = f"; names instead of a path: {', '.join(family.bundled)}" if family.bundled else ""
+            known = ", ".join((*family.bundled, *fetched.names(family.name)))
+            names = f"; names instead of a path: {known}" if known else ""
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
-        _only(fields["native"], _NATIVE, (*key, "native"), source)
+        source.only(fields["native"], _NATIVE, (*key, "native"))
         if not family.native:
             source.fail((*key, "native"), f"the family {family.name!r} has no native dialect")
         if "listen" not in fields["native"]:
@@ -335,12 +375,38 @@ def _model(name: str, fields: Any, source: _Source) -> ModelConfig:
         path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
+        # By default never so short that a unit could be ended for which somebody still waits.
+        execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
+        load_limit_s=fields.get("load_limit", 0) or None,
         options=options,
         native=native,
     )
 
 
-def _processor(family: families.Family, key: Key, source: _Source) -> type[Processor]:
+def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
+    """What `model` becomes by a swap: `settings` has its `family`, and may have `path` and `options`;
+    `timeout_s` is the request timeout of the server.
+
+    Bounds stay, and options that are not given, as long as the family does; another family begins with its own.
+    Raises `ConfigurationError` for everything that `framehost check --config` would refuse.
+    """
+    source = TomlDocument("swap", None, {})
+    source.only(settings, _SWAP, ())
+    if "family" not in settings:
+        source.fail(("family",), "the family is missing")
+    same = settings["family"] == model.family
+    fields = {key: settings[key] for key in ("family", "path", "options") if settings.get(key) is not None}
+    if same:
+        fields.setdefault("options", model.options)
+    made = _model(model.name, fields, timeout_s, source)
+    if model.native is not None and not families.find(made.family).native:
+        source.fail(("family",), f"{model.name!r} has a native listener, and {made.family!r} has no native dialect")
+    if same:
+        return dataclasses.replace(model, path=made.path, options=made.options)
+    return dataclasses.replace(made, native=model.native)
+
+
+def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:
     """The front's half, imported; of the others, only that they are there. A stranger's module can raise anything."""
     part = "processor"
     try:
@@ -354,17 +420,3 @@ def _processor(family: families.Family, key: Key, source: _Source) -> type[Proce
         why = f"{type(error).__name__}: {error}"
         source.fail(key, f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
     return processor
-
-
-def _only(
-    fields: Mapping[str, Any], known: Mapping[str, tuple[tuple[type, ...], str]], key: Key, source: _Source
-) -> None:
-    """Refuse unknown keys and wrong types; a boolean is not a number here."""
-    for name, value in fields.items():
-        if name not in known:
-            source.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
-        types, expected = known[name]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
-            number = f"; {numbers[types]} is needed" if types in numbers else ""
-            source.fail((*key, name), f"{value!r} is not {expected}{number}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -19,11 +20,11 @@ from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
-from frontend.http import ingress, routes
+from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
-from protocol.states import RequestEvent
+from protocol.states import Role
 
 NAME = web.AppKey("native_model", str)
 
@@ -35,6 +36,8 @@ def build(server: Server, name: str) -> web.Application:
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
     app[NAME] = name
+    if server.keys is not None:
+        app.middlewares.append(access.guard(server.keys, without=frozenset({"/health"}), render=_error_response))
     decision = app.router.add_resource("/v1/systemone")
     decision.add_route("POST", decide, expect_handler=ingress.expectation)
     decision.add_route("*", _not_allowed("POST"))
@@ -48,7 +51,8 @@ def build(server: Server, name: str) -> web.Application:
 
 async def decide(request: web.Request) -> web.Response:
     """POST /v1/systemone."""
-    return await routes.handled(request, _decide, _error_response)
+    # None of our headers: the original has none.
+    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -69,25 +73,34 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         try:
             async with asyncio.timeout_at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
-                full = routes.early_slot(deployment, context)
-                with _admitted(request, server, profile) as permit:
+                routes.early_slot(deployment, context)
+                with ExitStack() as uses, ExitStack() as upload:
+                    permit = upload.enter_context(_admitted(request, server, profile))
                     body = await _body(request, permit, profile)
                     uploaded = True
+                    record.uploaded()
+                    if _deployment(request).role is Role.HELD:
+                        upload.close()  # waiting for the end of a swap is no upload
+                    # The name may mean another deployment than it did when the upload began.
+                    deployment = await server.taker(deployment.name, context)
+                    uses.enter_context(deployment.in_use())
+                    full = routes.early_slot(deployment, context)
                     if profile.READY_FIRST:
                         deployment.refuse_unless_ready()
                     # The incarnation may change while we wait: what is prepared belongs to this one's weights.
                     profile, identity = deployment.native, deployment.identity
                     prepared = await _prepared(deployment, profile, body, context)
-                record.advance(RequestEvent.PREPARE)
-                if full is not None:
-                    raise full
-                since = server.clock()
-                outputs: list[object] = []
-                if prepared.units:
-                    outputs = await deployment.execute(profile, identity, prepared, context, record)
-                document = await deployment.computed(
-                    context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
-                )
+                    upload.close()
+                    record.prepared()
+                    if full is not None:
+                        raise full
+                    since = server.clock()
+                    outputs: list[object] = []
+                    if prepared.units:
+                        outputs = await deployment.execute(profile, identity, prepared, context, record)
+                    document = await deployment.computed(
+                        context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
+                    )
         except (TimeoutError, DeadlineExceeded):
             raise TimedOut(TIMED_OUT if uploaded else TIMED_OUT_UPLOADING) from None
         guard.disarm()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -39,10 +41,11 @@ class Edge:
         return statistics.outstanding, statistics.held
 
 
-@pytest.fixture
-async def edge(limits_of_server: ServerLimits) -> AsyncIterator[Edge]:
+@asynccontextmanager
+async def listening(limits_of_server: ServerLimits, **options: Any) -> AsyncIterator[Edge]:
+    """A listening front; `options` are fields of its `Server`."""
     loop = asyncio.get_running_loop()
-    server = Server(loop, limits_of_server)
+    server = Server(loop, limits_of_server, **options)
     runner = web.AppRunner(app.build(server), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     http = runner.server
@@ -52,6 +55,12 @@ async def edge(limits_of_server: ServerLimits) -> AsyncIterator[Edge]:
     listener.close()
     await runner.cleanup()
     server.pool.shutdown()
+
+
+@pytest.fixture
+async def edge(limits_of_server: ServerLimits) -> AsyncIterator[Edge]:
+    async with listening(limits_of_server) as edge:
+        yield edge
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from frontend.families.base import Prepared
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.http import native
 from frontend.http.connection import ClientConnection
+from frontend.keys import ApiKey, KeyRing
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
@@ -65,15 +67,29 @@ class Other(Plain):
     FAILED = "it failed"
 
 
+def deployment(server: Server, context: zmq.Context[Any], **bounds: int) -> Deployment:
+    """What the name "m" means."""
+    row = {"id": "m@1", "name": "m", "role": "current", "family": "fake", "options": {}}
+    return Deployment(
+        {**row, "max_requests": None, "max_cost": None, **bounds},
+        loop=server.loop,
+        zmq_context=context,
+        epoch="front-1",
+        pool=server.pool,
+        on_drained=lambda _: None,
+    )
+
+
 class Listener:
     """A front with the one model "m" and its native listener."""
 
-    def __init__(self, context: zmq.Context[Any], profile: type[NativeProfile], **bounds: int) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], profile: type[NativeProfile], keys: KeyRing | None = None, **bounds: int
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.zmq = context
-        self.server = Server(loop, ServerLimits(ingress_requests=5))
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": None, "max_cost": None, **bounds}
-        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
+        self.server = Server(loop, ServerLimits(ingress_requests=5), keys=keys)
+        self.deployment = deployment(self.server, context, **bounds)
         self.server.deployments["m"] = self.deployment
         self.port = 0
         self._hosts: list[FakeHost] = []
@@ -167,6 +183,26 @@ async def test_a_decision(listener: Listener) -> None:
     assert {name for name in headers if name.startswith("x-")} == set()
     assert listener.held() == [0, 0, 0]
     assert listener.server.requests.statistics().ended == {"answered": 1}
+
+
+async def test_a_native_listener_needs_a_key_where_the_server_has_keys(listener: Listener) -> None:
+    """There is no way around the door: 401 in the family's own body for all but its health, answered with a key."""
+    key = "a-key-of-16-characters"
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(key.encode()).digest())], clock=lambda: 0.0)
+    guarded = Listener(listener.zmq, Plain, keys=ring)
+    await guarded.open()
+    try:
+        host = await guarded.host()
+        status, headers, document = await guarded.post("word")
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert list(document) == [Plain.ERROR_FIELD]
+        assert (await guarded.get("/other"))[0] == 401
+        assert (await guarded.get("/health"))[0] == 200
+        asked = asyncio.create_task(guarded.post("word", {**JSON, "Authorization": f"Bearer {key}"}))
+        host.answer((await host.unit()).call, Result(outputs={}, elapsed_us=1))
+        assert (await asked)[0] == 200
+    finally:
+        await guarded.close()
 
 
 async def test_a_request_id_comes_back_when_one_was_sent(listener: Listener) -> None:
@@ -329,7 +365,7 @@ async def test_the_log_has_the_status_that_the_client_got(listener: Listener, ca
         host.answer(unit.call, failure())
         await running
     lines = [(record.levelname, record.getMessage().split()[1:3]) for record in caplog.records]
-    assert lines == [("INFO", ["refused", "503"]), ("WARNING", ["failed", "500"])]
+    assert lines == [("INFO", ["outcome=refused", "status=503"]), ("WARNING", ["outcome=failed", "status=500"])]
 
 
 async def test_the_profile_is_that_of_the_current_host(listener: Listener) -> None:
@@ -459,9 +495,6 @@ async def test_there_is_nothing_else_on_the_listener(listener: Listener) -> None
 async def test_a_family_without_a_native_dialect_has_none(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for it is a mistake of ours and loud."""
     monkeypatch.setitem(families.BUILT_IN, "fake", fake_family.FAKE)
-    model = {"name": "n", "family": "fake", "options": {}, "max_requests": None, "max_cost": None}
-    bare = Deployment(
-        model, loop=asyncio.get_running_loop(), zmq_context=listener.zmq, epoch="front-1", pool=listener.server.pool
-    )
+    bare = deployment(listener.server, listener.zmq)
     with pytest.raises(LookupError, match="fake"):
         _ = bare.native

@@ -33,14 +33,24 @@ class Bench:
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
         model: dict[str, Any] = {
+            "id": "m@1",
             "name": "m",
+            "role": "current",
             "family": "fake",
             "options": {},
             "max_requests": None,
             "max_cost": None,
             **bounds,
         }
-        self.deployment = Deployment(model, loop=self.loop, zmq_context=context, epoch="front-1", pool=self.pool)
+        self.drained: list[str] = []
+        self.deployment = Deployment(
+            model,
+            loop=self.loop,
+            zmq_context=context,
+            epoch="front-1",
+            pool=self.pool,
+            on_drained=self.drained.append,
+        )
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:
         """A host that is up, and has been welcomed unless it is shy."""

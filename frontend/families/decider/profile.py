@@ -18,9 +18,10 @@ from frontend.families.base import Prepared
 from frontend.families.decider import finishing, grammar, native
 from frontend.families.decider.config import FIXED, KINDS, Temperatures
 from frontend.families.decider.processor import BYTES_PER_LOGIT, DeciderProcessor
-from frontend.families.decider.rendering import Refused, Rendered
+from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
+from frontend.families.refusal import Refused
 
 MODEL: Final = f"decider-{FIXED['version']}"
 REFERENCE_REVISION: Final = "50d0be0d7cb43d2066965ce5fa7f3fe4e489a60f"

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frontend.families.decider import grammar, native
-from frontend.families.decider.rendering import Refused
 from frontend.families.decider.rows import compile_rows
 from frontend.families.decider.tokens import Vocabulary
+from frontend.families.refusal import Refused
 from tests.unit.decider.helpers import RELEASED, TEMPERATURES, rows_of
 
 PINNED = "1.8.1"

@@ -1,0 +1,84 @@
+"""A TOML document that knows where its keys are, so that what is wrong with it is told with file, line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+Key = tuple[str, ...]
+
+Schema = Mapping[str, tuple[tuple[type, ...], str]]
+"""The keys of a table: the types each may have, and in words what is expected there."""
+
+
+class ConfigurationError(Exception):
+    """A configuration file or a command-line option is wrong. The text names where and what."""
+
+
+class TomlDocument:
+    """A parsed document and the places of its keys. `text` None: it came from the command line."""
+
+    def __init__(self, name: str, text: str | None, content: Mapping[str, Any]) -> None:
+        self.content = content
+        self._name = name
+        self._lines = None if text is None else text.splitlines()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The document in a file. Raises `ConfigurationError` when it cannot be read or is not TOML."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        if text.startswith("\ufeff"):
+            raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
+        try:
+            content = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # also integers and nesting beyond what Python reads
+            raise ConfigurationError(f"{path}: not TOML: {error}") from error
+        return cls(str(path), text, content)
+
+    def fail(self, key: Key, message: str) -> NoReturn:
+        """Raise `ConfigurationError` about `key`."""
+        place = self._name
+        if self._lines is not None:
+            place += f", line {self._line(key)}"
+        shown = f", key {'.'.join(key)}" if key else ""
+        raise ConfigurationError(f"{place}{shown}: {message}")
+
+    def _line(self, key: Key) -> int:
+        """The line that sets `key`, else that of the innermost table it would be in, else 1."""
+        assert self._lines is not None
+        best, best_depth = 1, -1
+        table: Key = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
+                table = _split_key(header[1])
+                here = table
+            elif assignment := re.match(
+                r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=", line
+            ):
+                here = table + _split_key(assignment[1])
+            else:
+                continue
+            if here == key[: len(here)] and len(here) > best_depth:
+                best, best_depth = number, len(here)
+        return best
+
+    def only(self, fields: Mapping[str, Any], known: Schema, key: Key) -> None:
+        """Refuse unknown keys and wrong types; a boolean is not a number here."""
+        for name, value in fields.items():
+            if name not in known:
+                self.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
+            types, expected = known[name]
+            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+                numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
+                number = f"; {numbers[types]} is needed" if types in numbers else ""
+                self.fail((*key, name), f"{value!r} is not {expected}{number}")
+
+
+def _split_key(text: str) -> Key:
+    return tuple(part.strip("\"' ") for part in re.findall(r"[\w-]+|\"[^\"]*\"|'[^']*'", text))
