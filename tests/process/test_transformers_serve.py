@@ -157,7 +157,7 @@ def test_what_is_refused(chat: Framehost) -> None:
     assert chat.host("chat")["pid"] == pid
 
 
-def test_the_same_decisions_as_transformers_serve(server: Framehost, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_same_decisions_as_transformers_serve(chat: Framehost, folders: dict[str, Path], tmp_path: Path) -> None:
     """A chat model over HTTP on both sides: the same answers within 1e-4, and the same usage."""
     for package in ("fastapi", "uvicorn", "openai"):
         pytest.importorskip(package, reason="transformers serve needs transformers[serving]")

@@ -190,7 +190,7 @@ def check_agreement(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [*KINDS, TOGETHER])
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 @given(state=states, asked=questions())
 def test_answers_agree_with_the_pipeline(
     served: Callable[[str], Joined], judges: Callable[[str], Judge], name: str, state: Any, asked: dict[str, Any]
