@@ -1,7 +1,11 @@
-"""Which device and dtype a model gets, and what an error says about the device. For families that run on torch."""
+"""Which device and dtype a model gets, what this process holds there, and what an error says about the device.
+
+For families that run on torch, which is imported when it is needed.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -76,3 +80,16 @@ def is_of_the_device(error: BaseException, kind: str) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return kind == "cuda" and isinstance(error, torch.AcceleratorError)
+
+
+def memory_bytes() -> int | None:
+    """Bytes that PyTorch's allocator has taken from all CUDA devices; None when nothing here uses one.
+
+    What the driver and the libraries take for themselves is not in it. For the thread that uses the devices; it never
+    makes PyTorch load or initialise anything.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    held: int = sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
+    return held

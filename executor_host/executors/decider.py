@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from executor_host import checkpoints
+from executor_host import checkpoints, devices
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -93,7 +93,7 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = qwen3_5.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self._device, self._dtype)
         checkpoint = released.verify(
             self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
         )
@@ -175,16 +175,9 @@ class DeciderExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary)
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                logits = self._project(reading.hidden)
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            logits = self._project(reading.hidden)
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
         # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
         if not np.isfinite(logits[chosen]).all():

@@ -101,7 +101,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     if model:
         queue = model["scheduler"]
         lines.append(
-            f"        queue {queue['waiting']}, running {queue['running']}"
+            f"        queue {queue['waiting']}, running {watch.running(model)}"
             f"{' (its client has left)' if queue['abandoned'] else ''}, completed {queue['completed']}, "
             f"failed {queue['failed']}, withdrawn {queue['withdrawn']}"
         )

@@ -23,6 +23,9 @@ BAR_CELLS = 16
 SILENT_S = 5.0
 """From this on a process that does not answer is worth a word: a long C call is silent, too."""
 
+LONG_S = 1.0
+"""From this on it is said for how long a unit has been running: the next look may tell a hang from a queue."""
+
 HEADINGS = ("DEPLOYMENT", "STATE", "INCARNATION", "PID", "RSS", "QUEUE", "RUN", "PERMITS", "RESTARTS", "LAST DEATH")
 TO_THE_RIGHT = frozenset(("PID", "RSS", "QUEUE", "RUN", "PERMITS", "RESTARTS"))
 """Columns of numbers."""
@@ -68,10 +71,17 @@ def place(host: dict[str, Any]) -> str:
     return f"{host['deployment']}{replica}{role}"
 
 
+def running(counted: dict[str, Any]) -> str:
+    """How many units are in the host's hands, and since when if that is long."""
+    number, link = counted["scheduler"]["running"], counted["link"]
+    owed_s = 0.0 if link is None else link["owed_s"]
+    return f"{number} for {owed_s:.0f} s" if owed_s >= LONG_S else str(number)
+
+
 def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...]:
-    queue = running = permits = "-"
+    queue = run = permits = "-"
     if counted is not None:
-        queue, running = str(counted["scheduler"]["waiting"]), str(counted["scheduler"]["running"])
+        queue, run = str(counted["scheduler"]["waiting"]), running(counted)
         bounds = counted["admissions"]
         permits = f"{bounds[0]['outstanding']}/{bounds[0]['requests']}" if bounds else "no bound"
     return (
@@ -81,7 +91,7 @@ def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...
         str(host["pid"] or "-"),
         size(host["rss_bytes"]) if host["pid"] else "-",
         queue,
-        running,
+        run,
         permits,
         str(host["restarts"]),
         _remark(host),

@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 
 from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError, RequestTooLarge
+from frontend.families import documents
 from frontend.families.base import Decision, Option, Prepared, Processor
-from frontend.families.text import described, encode
 from frontend.questions import Choice, DecisionRequest, Noul, Question, printable
 from protocol.payloads import TextRequest
 
@@ -40,8 +40,8 @@ class TransformersProcessor(Processor):
 
         Raises `RequestTooLarge` above `MAX_DOCUMENT_BYTES`. Tokens and labels are the host's to check.
         """
-        questions = [{"id": question.id, **described(question)} for question in request.questions]
-        document = encode({"state": request.state, "questions": questions}).encode()
+        questions = [{"id": question.id, **documents.fields(question)} for question in request.questions]
+        document = documents.encode({"state": request.state, "questions": questions}).encode()
         if len(document) > MAX_DOCUMENT_BYTES:
             size = f"the state and the questions have {len(document)} bytes"
             raise RequestTooLarge(f"{size}; the limit of one request is {MAX_DOCUMENT_BYTES}")
@@ -71,16 +71,10 @@ def _read(outputs: Sequence[object]) -> tuple[list[float], list[int], int]:
     """The host's output, checked as far as it can be without the questions."""
     if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
         raise InternalError("the model's output is not one map")
-    fields = outputs[0]
-    scores, counts, tokens = fields.get("scores"), fields.get("counts"), fields.get("tokens")
-    if (
-        scores is None
-        or not hasattr(scores, "tolist")
-        or not isinstance(counts, (list, tuple))
-        or type(tokens) is not int
-        or tokens < 0
-    ):
-        raise InternalError("the model's output has no token count")
+    scores, counts = outputs[0].get("scores"), outputs[0].get("counts")
+    tokens, _ = documents.usage(outputs[0])
+    if scores is None or not hasattr(scores, "tolist") or not isinstance(counts, (list, tuple)):
+        raise InternalError("the model's output has no scores or no counts")
     if not all(type(count) is int and count > 0 for count in counts):
         raise InternalError("the model's output has a count that is none")
     return scores.tolist(), list(counts), tokens

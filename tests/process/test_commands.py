@@ -54,7 +54,7 @@ def test_status_and_decide_of_a_running_server(runtime: Path) -> None:
         assert server.stop() == 0
         gone = framehost(server, "status", "--port", str(server.port))
         assert gone.returncode == 1
-        assert "no framehost is running" in gone.stderr
+        assert "no framehost of this user is running" in gone.stderr
 
 
 def test_a_batch_survives_the_death_of_a_host(runtime: Path) -> None:

@@ -26,6 +26,7 @@ MODEL: dict[str, Any] = {
     "id": "router@2",
     "scheduler": {"waiting": 3, "running": 1},
     "admissions": [{"outstanding": 4, "requests": 1024}],
+    "link": {"owed_s": 0.4},
 }
 REPORT: dict[str, Any] = {
     "url": "http://127.0.0.1:8080",
@@ -70,6 +71,14 @@ def test_a_loading_host_shows_its_progress() -> None:
     assert watch.table({**REPORT, "hosts": [host]})[-1].endswith("████████░░░░░░░░ 50% 2.1 of 4.2 GiB")
     host["progress_age_s"] = 31.0
     assert watch.table({**REPORT, "hosts": [host]})[-1].endswith("2.1 of 4.2 GiB (for 31 s)")
+
+
+def test_a_unit_that_takes_long_has_its_age() -> None:
+    """A number that does not change may be a hang or a queue that moves: the age tells them apart."""
+    model = {**MODEL, "link": {"owed_s": 41.7}}
+    front = {**REPORT["front"], "models": {"router": model}}
+    assert columns(watch.table({**REPORT, "front": front})[-1])[6] == "1 for 42 s"
+    assert watch.running({**model, "link": None}) == "1"
 
 
 def test_silence_is_told() -> None:
