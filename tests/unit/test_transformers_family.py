@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
@@ -21,6 +21,7 @@ from frontend.families.base import Decision, FamilyOptionError, Prepared
 from frontend.families.transformers import MAX_DOCUMENT_BYTES, TransformersProcessor
 from frontend.http.strict_json import parse
 from frontend.http.systemone import parse_request, render
+from frontend.questions import DecisionRequest
 from protocol.payloads import TextRequest
 
 torch = pytest.importorskip("torch", reason="the transformers family needs framehost[torch]")
@@ -71,7 +72,7 @@ class Joined:
 
     def body(self, state: Any, questions: dict[str, Any]) -> dict[str, Any]:
         decision = self.decide(state, questions)
-        return render("m", decision.answers, decision.usage, decision.extras)
+        return render(DecisionRequest(None, "", ()), "m", decision)
 
     def refused(self, state: Any, questions: dict[str, Any]) -> InputRefused:
         with pytest.raises(InputRefused) as caught:
@@ -190,7 +191,7 @@ def check_agreement(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [*KINDS, TOGETHER])
-@settings(max_examples=15, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None, phases=[Phase.generate])
 @given(state=states, asked=questions())
 def test_answers_agree_with_the_pipeline(
     served: Callable[[str], Joined], judges: Callable[[str], Judge], name: str, state: Any, asked: dict[str, Any]
