@@ -26,6 +26,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,9 @@ from protocol.states import Role
 
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
+
+RECENT_DEATHS = 20
+"""Deaths that are remembered, of all processes together. More are in the log."""
 
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
@@ -150,6 +154,7 @@ class Supervisor:
         """The swap that each name is in the middle of."""
         self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
         """How the swaps of each name have ended."""
+        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
         self._probes = None if health is None else ProbeServer(health, self.health)
@@ -178,6 +183,7 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        self._local.close()
         if self._remote is not None:
             self._remote.close()
         if self._probes is not None:
@@ -500,6 +506,10 @@ class Supervisor:
 
     # The management lane
 
+    def died(self, who: str, how: str) -> None:
+        """Remember a death, for whoever asks what has happened lately."""
+        self._deaths.append({"at": time.time(), "who": who, "how": how})
+
     def tell_front(self, message: Message) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
         if self._front.connected:
@@ -613,6 +623,7 @@ class Supervisor:
             "front_process": self._front.report(),
             "front": front,
             "swaps": self._swapped,
+            "deaths": list(self._deaths),
             "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
         }
 

@@ -75,6 +75,8 @@ class Owner(Protocol):
 
     def next_step(self, ended: ProcessExit, delay: float | None) -> str: ...
 
+    def died(self, who: str, how: str) -> None: ...
+
     def fail(self, status: ServeExit, message: str) -> None: ...
 
     def tell_front(self, message: Message) -> None: ...
@@ -205,6 +207,7 @@ class HostSlot:
             if self._trial:
                 delay = None
             self.last_death = f"{how}\n{words}".strip()
+            owner.died(self.deployment.name, how)
             if delay is None:
                 self.failed = how
                 if words:
@@ -412,6 +415,7 @@ class FrontSlot:
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
             self.last_death = f"{how}\n{words}".strip()
+            owner.died("front", how)
             text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")

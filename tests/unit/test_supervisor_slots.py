@@ -63,6 +63,9 @@ class Owner:
     def tell_front(self, message: Any) -> None:
         pass
 
+    def died(self, who: str, how: str) -> None:
+        pass
+
     def host_ended(self, slot: Any, ended: Any) -> None:
         pass
 
