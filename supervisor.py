@@ -355,10 +355,14 @@ class Supervisor:
 
     def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
         """Who starts the hosts of a deployment."""
-        if deployment.remote:
-            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if not deployment.remote:
+            return self._local
+        assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if deployment.ray is None:
             return self._remote
-        return self._local
+        from executor_host.launch.ray_hosts import RayLauncher
+
+        return RayLauncher(self._remote, self.console.say)
 
     def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
@@ -418,6 +422,7 @@ class Supervisor:
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
             remote=model.remote,
+            ray=model.ray,
         )
 
     def meant(self, name: str) -> Hosts:
