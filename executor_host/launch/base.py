@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol import addresses
+from protocol.curve import Security
 from protocol.exits import HostExit
 
 
@@ -33,6 +34,8 @@ class DeploymentSpec:
     load_limit_s: float | None = None
     """How long a host may load and warm up before it is ended; None: for ever."""
     replicas: int = 1
+    remote: bool = False
+    """Whether its hosts are started elsewhere and dial in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,14 @@ class ProcessExit:
 
 class ProcessHandle(ABC):
     """One started process. Its end is known from here and from nowhere else."""
+
+    address: str | None = None
+    """Of its control lane, when that is not where the spec says."""
+    security: Security | None = None
+    """For whoever dials its sockets; None when they are local."""
+
+    def lost(self) -> None:  # noqa: B027 - most processes cannot get lost
+        """The connection to its control lane is gone. A process of this machine has its end noticed otherwise."""
 
     @property
     @abstractmethod
