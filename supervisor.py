@@ -178,6 +178,7 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        self._local.close()
         if self._remote is not None:
             self._remote.close()
         if self._probes is not None:

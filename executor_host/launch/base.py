@@ -95,10 +95,11 @@ class ProcessExit:
                 seen = f"; {resident_bytes / 2**20:.0f} MiB resident when last seen" if resident_bytes else ""
                 text += f" (the kernel's out-of-memory killer or an operator{seen})"
             return text
+        given_up = f", given up by framehost: {cause}" if cause else ""
         try:
-            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
+            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')}){given_up}"
         except ValueError:
-            return f"exit status {self.status}"
+            return f"exit status {self.status}{given_up}"
 
 
 class ProcessHandle(ABC):
@@ -147,3 +148,6 @@ class HostLauncher(ABC):
 
         Raises `OSError` when nothing could be started.
         """
+
+    def close(self) -> None:  # noqa: B027 - there need not be anything
+        """Give back what the launcher itself holds, when everything it has started has ended."""
