@@ -33,6 +33,10 @@ class DeploymentSpec:
     """How long a host may owe an answer before it is ended; None: for ever."""
     load_limit_s: float | None = None
     """How long a host may load and warm up before it is ended; None: for ever."""
+    pinned: bool = False
+    """Its hosts are never stopped to make room, nor because they are idle."""
+    keep_alive_s: float | None = None
+    """How long its hosts are kept without a request; None: for ever."""
     replicas: int = 1
     remote: bool = False
     """Whether its hosts are elsewhere and dial in."""

@@ -75,6 +75,8 @@ class Owner(Protocol):
 
     def next_step(self, ended: ProcessExit, delay: float | None) -> str: ...
 
+    def died(self, who: str, how: str) -> None: ...
+
     def fail(self, status: ServeExit, message: str) -> None: ...
 
     def tell_front(self, message: Message) -> None: ...
@@ -90,6 +92,8 @@ class Owner(Protocol):
     def slot_done(self, task: asyncio.Task[None]) -> None: ...
 
     def front_command(self) -> FrontCommand: ...
+
+    def front_lost(self) -> None: ...
 
 
 class HostSlot:
@@ -205,6 +209,7 @@ class HostSlot:
             if self._trial:
                 delay = None
             self.last_death = f"{how}\n{words}".strip()
+            owner.died(self.deployment.name, how)
             if delay is None:
                 self.failed = how
                 if words:
@@ -404,6 +409,7 @@ class FrontSlot:
             self.pulse = Pulse(time.monotonic(), owner.front_limit_s)
             ended, words = await self._live()
             self.connected = False
+            owner.front_lost()
             self.serving.clear()
             self.ended = ended
             if owner.is_stopping():
@@ -412,6 +418,7 @@ class FrontSlot:
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
             self.last_death = f"{how}\n{words}".strip()
+            owner.died("front", how)
             text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
