@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def test_a_stop_fits_into_every_grace_period() -> None:
 def test_its_configurations_are_right(tmp_path: Path) -> None:
     """Those of the walk-through and of the cluster are accepted as they stand, key files aside."""
     blocks = re.findall(r"<<'TOML'\n(.*?)\nTOML", DOCUMENT, re.DOTALL)
-    blocks += [re.sub(r"^    ", "", re.findall(r"framehost\.toml: \|\n(.*?)\n---", DOCUMENT, re.DOTALL)[0], flags=re.MULTILINE)]
+    (mounted,) = re.findall(r"framehost\.toml: \|\n(.*?)\n---", DOCUMENT, re.DOTALL)
+    blocks.append(textwrap.dedent(mounted))
     assert len(blocks) == 2
     for block in blocks:
         tomllib.loads(block)
