@@ -357,10 +357,14 @@ class Supervisor:
 
     def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
         """Who starts the hosts of a deployment."""
-        if deployment.remote:
-            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if not deployment.remote:
+            return self._local
+        assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if deployment.ray is None:
             return self._remote
-        return self._local
+        from executor_host.launch.ray_hosts import RayLauncher
+
+        return RayLauncher(self._remote, self.console.say)
 
     def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
@@ -422,6 +426,7 @@ class Supervisor:
             pinned=model.pin,
             keep_alive_s=model.keep_alive_s,
             remote=model.remote,
+            ray=model.ray,
         )
 
     def publish(self) -> None:
