@@ -32,10 +32,10 @@ MEDIA_TYPE = "text/event-stream"
 
 def wanted(request: web.Request) -> bool:
     """Whether the client asks for a stream. One that takes JSON as well gets JSON."""
-    accept = request.headers.get(hdrs.ACCEPT)
-    if accept is None or "event-stream" not in accept:
+    accept = request.headers.get(hdrs.ACCEPT, "").lower()
+    if MEDIA_TYPE not in accept:
         return False
-    kinds = {kind.partition(";")[0].strip().lower() for kind in accept.split(",")}
+    kinds = {kind.partition(";")[0].strip() for kind in accept.split(",")}
     return MEDIA_TYPE in kinds and "application/json" not in kinds
 
 
