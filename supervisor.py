@@ -26,16 +26,17 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from executor_host import inspection
 from executor_host.launch import swap as swapping
-from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit
+from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
@@ -73,8 +74,18 @@ from protocol.states import Role
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
 
+RECENT_DEATHS = 20
+"""Deaths that are remembered, of all processes together. More are in the log."""
+
+HOSTS_SHARE_S = 0.5
+"""The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
+
+
+if TYPE_CHECKING:
+    from executor_host.launch.remote import RemoteLauncher
 
 
 class StartFailed(Exception):
@@ -106,9 +117,10 @@ class Supervisor:
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
+        self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._remote = self._take_hosts(configuration)
         self.epoch = secrets.token_hex(4)
         self.restarts = configuration.restarts
         self.front_limit_s = configuration.front_limit_s
@@ -140,6 +152,9 @@ class Supervisor:
             self._deployments[spec.id] = Hosts(self, spec, Role.CURRENT)
         self._swaps: dict[str, asyncio.Task[None]] = {}
         """The swap that each name is in the middle of."""
+        self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
+        """How the swaps of each name have ended."""
+        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
         self._probes = None if health is None else ProbeServer(health, self.health)
@@ -168,6 +183,9 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        self._local.close()
+        if self._remote is not None:
+            self._remote.close()
         if self._probes is not None:
             self._probes.close()
         self.zmq.destroy(linger=None)
@@ -216,16 +234,16 @@ class Supervisor:
         )
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
-        """Stop in order, front first, within one budget; whether everything ended by itself in time."""
+        """Stop in order, front first, within one budget and one margin; whether everything ended by itself in time."""
         budget = self.drain_s if self._failure is None else 0.0
-        deadline = self.loop.time() + budget
+        end = self.loop.time() + budget + STOP_MARGIN_S
         connected = self._front.connected
         if connected:
             self.tell_front(Drain(budget_s=budget))
         else:
             # It is still starting, or died a moment ago: nobody's request is in it.
             self._front.kill()
-        await self._until(deadline + STOP_MARGIN_S, [front])
+        await self._until(end - HOSTS_SHARE_S, [front])
         in_time = not connected or self._front.ended is None or self._front.ended.status == HostExit.CLEAN
         if not front.done():
             in_time = False
@@ -234,8 +252,9 @@ class Supervisor:
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
         hosts = [task for deployment in self._deployments.values() for task in deployment.tasks]
         for deployment in self._deployments.values():
-            deployment.ask_to_stop(STOP_MARGIN_S)
-        await self._until(self.loop.time() + STOP_MARGIN_S, hosts)
+            deployment.ask_to_stop(HOSTS_SHARE_S)
+        # However early the front was done: who waits for a stop does not wait for a host that hangs.
+        await self._until(min(end, self.loop.time() + STOP_MARGIN_S), hosts)
         for deployment in self._deployments.values():
             deployment.kill()
         await asyncio.wait([front, *hosts])
@@ -319,9 +338,49 @@ class Supervisor:
             told = "; ".join(f"{name!r}: {why}" for name, why in failures.items())
             self.fail(ServeExit.MODEL_FAILED, f"no model is left: {told}")
 
-    def dial(self, address: str, receive: Callable[[list[bytes]], None]) -> Connection:
-        """A control lane to a host."""
-        return sockets.dial(self.loop, self.zmq, address, receive, identity=f"supervisor-{self.epoch}")
+    def _take_hosts(self, configuration: Configuration) -> RemoteLauncher | None:
+        where = configuration.hosts
+        if where is None:
+            return None
+        from executor_host.errors import ConfigurationError as KeysUnusable
+        from executor_host.launch import remote  # pyzmq's authenticator is only for this
+
+        models = {model.name: model.family for model in configuration.models if model.remote}
+        address = f"tcp://{where.listen}"
+        try:
+            return remote.RemoteLauncher(
+                remote.RemoteHosts(address, where.key, where.allow, where.lease_s),
+                self.zmq,
+                self.console.say,
+                models,
+                lambda at, receive, security: sockets.listen(self.loop, self.zmq, at, receive, security=security),
+            )
+        except (KeysUnusable, zmq.ZMQError) as error:
+            raise ConfigurationError(f"hosts cannot dial in at {address}: {error}") from error
+
+    def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
+        """Who starts the hosts of a deployment."""
+        if deployment.remote:
+            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+            return self._remote
+        return self._local
+
+    def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
+        """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
+
+        def changed(event: zmq.Event) -> None:
+            if event == zmq.EVENT_DISCONNECTED:
+                process.lost()
+
+        return sockets.dial(
+            self.loop,
+            self.zmq,
+            address,
+            receive,
+            identity=f"supervisor-{self.epoch}",
+            security=process.security,
+            on_connection=None if process.security is None else changed,
+        )
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
@@ -336,6 +395,11 @@ class Supervisor:
                 *(["--tracing"] if self.configuration.tracing else []),
                 *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
                 "--origins", json.dumps(self.configuration.cors),
+                *(
+                    ["--curve", str(self.configuration.hosts.key), "--lease", str(self.configuration.hosts.lease_s)]
+                    if self.configuration.hosts
+                    else []
+                ),
             ],
             [listener.fileno() for listener in listeners],
         )  # fmt: skip
@@ -358,6 +422,7 @@ class Supervisor:
             max_cost=model.max_cost,
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
+            remote=model.remote,
         )
 
     def meant(self, name: str) -> Hosts:
@@ -421,6 +486,7 @@ class Supervisor:
         try:
             report = await swapping.swap(self.meant(name), self._spec(successor), mode, self, say)
         except swapping.SwapFailed as error:
+            self._swapped[name]["failed"] += 1
             answer("failed", str(error), None)
             self.console.say("framehost", f"swap of {name}: failed: {error}")
         except asyncio.CancelledError:
@@ -428,6 +494,7 @@ class Supervisor:
             raise
         else:
             self._models[name] = successor
+            self._swapped[name]["done"] += 1
             text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
             if report.held_bytes:
                 text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
@@ -438,6 +505,10 @@ class Supervisor:
         self._give_up_when_none_is_left()
 
     # The management lane
+
+    def died(self, who: str, how: str) -> None:
+        """Remember a death, for whoever asks what has happened lately."""
+        self._deaths.append({"at": time.time(), "who": who, "how": how})
 
     def tell_front(self, message: Message) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
@@ -551,6 +622,8 @@ class Supervisor:
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
             "front_process": self._front.report(),
             "front": front,
+            "swaps": self._swapped,
+            "deaths": list(self._deaths),
             "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
         }
 
@@ -627,7 +700,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
         try:
             return asyncio.run(serve())
-        except DirectoryError as error:  # from publish: the directory went away or the disk is full
+        except (DirectoryError, ConfigurationError) as error:  # the disk is full; the keys of [hosts] cannot be read
             print(f"framehost: {error}", file=sys.stderr)
             return ServeExit.CONFIGURATION
 
@@ -677,7 +750,8 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
-    from frontend.cli import check, decide, status, swap
+    from executor_host.launch import commands as launching
+    from frontend.cli import batch, check, completion, decide, fetch, status, swap
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -697,9 +771,13 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
+    batch.add_to(commands)
     status.add_to(commands)
     swap.add_to(commands)
     check.add_to(commands, inspection.examine)
+    launching.add_to(commands)
+    fetch.add_to(commands)
+    completion.add_to(commands, top)
     return top
 
 

@@ -56,16 +56,29 @@ def sha256(path: Path, progress: Callable[[float], None] = lambda fraction: None
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. A key that stands twice is refused: which of the two counts differs by reader."""
+    document = _json(path)
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path.name} is not a JSON object")
+    return document
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """The array in a JSON file, likewise."""
+    document = _json(path)
+    if not isinstance(document, list):
+        raise ConfigurationError(f"{path.name} is not a JSON array")
+    return document
+
+
+def _json(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ConfigurationError(f"{path.name} has more than {MAX_JSON_BYTES} bytes")
-        document = json.loads(path.read_bytes(), object_pairs_hook=_once)
+        document: object = json.loads(path.read_bytes(), object_pairs_hook=_once)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path.name} is not a JSON object")
     return document
 
 
@@ -149,7 +162,7 @@ def weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
 
 def hashed(paths: Mapping[str, Path], progress: Callable[[float, str], None]) -> dict[str, str]:
     """The sha256 of each file, by its name in `paths`. `progress`: called with the fraction of all bytes and a note
-    that names the file."""
+    that names the file and the bytes."""
     sizes = {name: max(1, file.stat().st_size) for name, file in paths.items()}
     total, before, files = sum(sizes.values()), 0, {}
     for name, file in paths.items():
@@ -161,7 +174,20 @@ def hashed(paths: Mapping[str, Path], progress: Callable[[float, str], None]) ->
 def _report(
     progress: Callable[[float, str], None], note: str, before: int, size: int, total: int, fraction: float
 ) -> None:
-    progress(min(1.0, (before + fraction * size) / total), note)
+    done = int(before + fraction * size)
+    progress(min(1.0, done / total), f"{note}, {amount(done, total)} of {amount(total)}")
+
+
+def amount(count: int, scale: int = 0) -> str:
+    """Bytes for people, in the unit of `scale` if that is given."""
+    scale = scale or count
+    unit, size = ("GiB", 2**30) if scale >= 2**30 else ("MiB", 2**20)
+    return f"{count / size:.1f} {unit}"
+
+
+def weight_bytes(folder: Path) -> int:
+    """Of all files of weights in a folder: what a load brings into memory, before any conversion."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def combined(files: Mapping[str, str]) -> str:

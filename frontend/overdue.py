@@ -32,15 +32,18 @@ class OverdueWatch:
 
     def owed(self) -> None:
         """From now on the host owes an answer; a former one no longer counts."""
-        if self._limit_s is None:
-            return
         self._since = self._loop.time()
-        if self._timer is None:
+        if self._limit_s is not None and self._timer is None:
             self._timer = self._loop.call_later(self._limit_s, self._expired)
 
     def settled(self) -> None:
         """The answer is there. The timer stays, for whatever is owed next."""
         self._since = None
+
+    @property
+    def owed_s(self) -> float:
+        """For how long the host has owed its answer; 0 when it owes none."""
+        return 0.0 if self._since is None else self._loop.time() - self._since
 
     def close(self) -> None:
         """The link has ended: nothing is owed any more. Idempotent."""
@@ -62,7 +65,8 @@ class OverdueWatch:
     def _confirm(self, since: float) -> None:
         self._timer = None
         if self._since == since:
+            owed_s = self.owed_s
             self.close()
-            self._on_overdue(self._loop.time() - since)
+            self._on_overdue(owed_s)
         elif self._since is not None:
             self._expired()

@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host import devices
 from executor_host.backbones import packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
@@ -49,9 +50,6 @@ passes, and 8,192 tokens of the widest activation are 200 MB in float32."""
 PASS_PADDING: Final = {"cuda": 512, "cpu": 64}
 """Padding that one row may add to a pass: more, and a pass of its own is cheaper. 512 is what the reference's cost
 model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one chunk of the linear layers."""
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
 
 RECORDED_TOKENS: Final = 8_192
 """Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
@@ -196,10 +194,7 @@ class Qwen35:
 
     def synchronize(self) -> None:
         """Waits until the device has done everything; nothing to wait for on a CPU."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.device)
+        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -382,7 +377,7 @@ def prepare(device: str) -> tuple[Any, Any, Any]:
     """torch, transformers and the device of that name, ready for a model to be loaded: the settings of both libraries
     that this architecture needs there are made. Raises `ConfigurationError` as `load` does."""
     torch, transformers = libraries()
-    target = _device(torch, device)
+    target = devices.find(device)
     if target.type == "cpu":
         # They are CUDA kernels, and are called with CPU tensors all the same.
         present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
@@ -410,42 +405,8 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def placement(device: str, dtype: str) -> tuple[str, str]:
-    """Device and dtype of a configuration, where `auto` is `cuda` if there is one, and the dtype of the device."""
-    torch, _ = libraries()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype == "auto":
-        dtype = DTYPES.get(device.partition(":")[0], "float32")
-    return device, dtype
-
-
-def _device(torch: Any, name: str) -> Any:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f"there is no device {name!r}") from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(
-                f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices"
-            )
-    elif device.type != "cpu":
-        raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
-    return device
-
-
 def _at(hidden: Any, positions: Any) -> Any:
     """[rows, length, size] to [rows, size]: each row at its own position."""
     import torch
 
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]
-
-
-def is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

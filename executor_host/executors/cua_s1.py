@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from executor_host import checkpoints
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError
 from executor_host.executors import cua_s1_adapter as adapters
@@ -83,7 +83,7 @@ class CuaS1Executor(Executor):
         {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
         """
         qwen3_5.libraries()
-        device, dtype = qwen3_5.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self._device, self._dtype)
         kind = device.partition(":")[0]
         checkpoint = released.verify(
             self.path,
@@ -91,7 +91,7 @@ class CuaS1Executor(Executor):
             claimed=self._claimed,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         adapter = checkpoint.adapter
         backbone = qwen3_5.load(
             checkpoint.path,
@@ -169,16 +169,9 @@ class CuaS1Executor(Executor):
             raise Malformed(f"a token is below {backbone.vocabulary}, the size of this model's vocabulary")
         if len(payload.tokens) > released.MAX_PROMPT_TOKENS:
             raise Malformed(f"a prompt has at most {released.MAX_PROMPT_TOKENS} tokens")
-        try:
-            try:
-                reading = backbone.read([payload.tokens], [0], lambda: check(call))
-                hidden = reading.hidden[0].float().cpu().numpy()
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read([payload.tokens], [0], lambda: check(call))
+            hidden = reading.hidden[0].float().cpu().numpy()
         return {"hidden": hidden, "processed": reading.processed, "statistics": backbone.statistics()}
 
     def close(self) -> None:

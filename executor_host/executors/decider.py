@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from executor_host import checkpoints, devices
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -92,17 +93,11 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = qwen3_5.placement(self._device, self._dtype)
-        done = 0.0
-
-        def hashing(fraction: float, note: str) -> None:
-            nonlocal done
-            # Nearly all bytes are in the last file; the others only must not make the fraction fall.
-            done = max(done, fraction if note.endswith("model.safetensors") else 0.0)
-            progress(_HASHED * done, note)
-
-        checkpoint = released.verify(self.path, claimed=self._claimed, progress=hashing)
-        progress(_HASHED, "loading")
+        device, dtype = devices.placement(self._device, self._dtype)
+        checkpoint = released.verify(
+            self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
+        )
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
         with torch.inference_mode():
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)
@@ -180,16 +175,9 @@ class DeciderExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary)
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                logits = self._project(reading.hidden)
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            logits = self._project(reading.hidden)
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
         # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
         if not np.isfinite(logits[chosen]).all():

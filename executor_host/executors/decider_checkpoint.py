@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,8 +72,8 @@ class Checkpoint:
 def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], None]) -> Checkpoint:
     """The checkpoint in a folder. Reads every byte once: 3.8 GB of the released model.
 
-    `claimed`: whether it is said to be `REVISION`. `progress`: called with the fraction of a file and a note that
-    names it. Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
+    `claimed`: whether it is said to be `REVISION`. `progress`: called with the fraction of all bytes and a note.
+    Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
     bytes where these are claimed.
     """
     if path is None:
@@ -95,10 +94,8 @@ def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], 
     temperatures = _check_calibration(checkpoints.read_json(folder / "decider_config.json"))
     tensors = checkpoints.safetensors_table(folder / "model.safetensors")
     _check_tensors(tensors, vocabulary, hidden)
-    files = {}
+    files = checkpoints.hashed({name: folder / name for name in RELEASED}, progress)
     for name, (_, digest) in RELEASED.items():
-        note = f"hashing {name}"
-        files[name] = checkpoints.sha256(folder / name, partial(_report, progress, note))
         if claimed and files[name] != digest:
             raise ConfigurationError(f"{name} is not the released file: its sha256 is {files[name]}, not {digest}")
     labels = label_tokens(folder / "tokenizer.json", vocabulary)
@@ -119,10 +116,6 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
     else:
         lines.append(f"not the released revision {REVISION}: {', '.join(other)} differ")
     return lines
-
-
-def _report(progress: Callable[[float, str], None], note: str, fraction: float) -> None:
-    progress(fraction, note)
 
 
 def label_tokens(tokenizer: Path, vocabulary: int) -> tuple[int, ...]:

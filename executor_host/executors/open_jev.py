@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import checkpoints
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -85,7 +85,7 @@ class OpenJevExecutor(Executor):
         """Hashes the folders, loads the weights, merges an adapter. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (open_jev_checkpoint.py)."""
         qwen3_5.libraries()
-        device, dtype = qwen3_5.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self._device, self._dtype)
         checkpoint = folders.verify(
             self.path,
             base=self._base,
@@ -93,7 +93,7 @@ class OpenJevExecutor(Executor):
             unreleased=self._unreleased,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         execution = self._execution
         if execution == "auto":
             release = checkpoint.release
@@ -176,16 +176,9 @@ class OpenJevExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary, checkpoint.max_length)
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
         return {
             "logits": scores(hidden, checkpoint.head_weight, checkpoint.head_bias),
             "execution": reading.execution,

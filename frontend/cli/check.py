@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from frontend.cli import config
+from frontend.cli import config, fetched
 from frontend.toml_file import ConfigurationError
 from protocol.exits import ServeExit
 
@@ -60,6 +60,11 @@ def run(arguments: argparse.Namespace, examine: Examine | None = None) -> int:
 
 
 def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
+    try:
+        path = fetched.located(path, family)
+    except fetched.NotFetched as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
     watched = sys.stderr.isatty()
 
     def progress(fraction: float, note: str) -> None:

@@ -17,6 +17,9 @@ from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import Lane, Message
 
+USUAL_BASES = (f"/run/user/{os.getuid()}", "/tmp")  # noqa: S108 - looked at, not written to
+"""What XDG_RUNTIME_DIR usually is: in a login session, and where there is none (cron, sudo, a container)."""
+
 ANSWER_MS = 3_000
 """A running supervisor answers in milliseconds, also while its front is dead; then it waits one second for it."""
 
@@ -57,7 +60,7 @@ def line(port: int) -> Iterator[Line]:
     directory = addresses.runtime_directory(port)
     info, lock = directory / addresses.INFO_NAME, directory / addresses.LOCK_NAME
     if not locked(lock):
-        raise NotRunning(f"no framehost is running on port {port}; start one with: framehost serve --port {port}")
+        raise NotRunning(_not_there(port))
     try:
         management: str = json.loads(info.read_text())["management"]
     except (OSError, ValueError, KeyError) as error:
@@ -73,6 +76,19 @@ def line(port: int) -> Iterator[Line]:
             yield Line(socket, me, port, lock)
     finally:
         context.destroy(linger=0)
+
+
+def _not_there(port: int) -> str:
+    """Where nothing was found, or with which XDG_RUNTIME_DIR something would have been."""
+    here = addresses.runtime_directory(port)
+    for base in USUAL_BASES:
+        there = addresses.runtime_directory(port, base=base)
+        if there != here and locked(there / addresses.LOCK_NAME):
+            return f"the framehost on port {port} has another XDG_RUNTIME_DIR; ask with XDG_RUNTIME_DIR={base}"
+    return (
+        f"no framehost of this user is running on port {port} (looked in {here}); "
+        f"start one with: framehost serve --port {port}"
+    )
 
 
 def locked(path: Path) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from typing import Any
 
+from frontend.cli import watch
 from frontend.cli.line import NotRunning, line
 from protocol.messages import Status
 
@@ -18,6 +20,7 @@ def add_to(commands: Any) -> None:
     )
     status.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
     status.add_argument("--json", action="store_true", help="everything, for programs")
+    status.add_argument("--watch", action="store_true", help="a table that stays and follows, until Ctrl-C")
     status.set_defaults(run=run)
 
 
@@ -32,7 +35,9 @@ def ask(port: int) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; exit status 1 when nothing runs there."""
+    """Print the report; exit status 1 when nothing runs there. With --watch, go on until Ctrl-C."""
+    if arguments.watch:
+        return watch.watch(lambda: _reading(arguments.port, for_programs=arguments.json))
     try:
         report = ask(arguments.port)
     except NotRunning as error:
@@ -40,6 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     print(json.dumps(report, indent=2) if arguments.json else render(report))
     return 0
+
+
+def _reading(port: int, *, for_programs: bool) -> list[str]:
+    """What --watch shows now; a server that is not there is waited for."""
+    now = time.strftime("%H:%M:%S")
+    try:
+        report = ask(port)
+    except NotRunning as error:
+        return [json.dumps({"error": str(error)})] if for_programs else [f"{now}  {error}; waiting for it"]
+    return [json.dumps(report)] if for_programs else [now, *watch.table(report), ""]
 
 
 def render(report: dict[str, Any]) -> str:
@@ -52,7 +67,7 @@ def render(report: dict[str, Any]) -> str:
             f"{_mib(report['supervisor_rss_bytes'])}"
         ),
         f"front   pid {process['pid']}, {_mib(process['rss_bytes'])}, restarts {process['restarts']}"
-        + ("" if front else ", not answering"),
+        + ("" if front else f", not answering for {process['silent_s']:.0f} s"),
     ]
     if front:
         ended = ", ".join(f"{name} {count}" for name, count in sorted(front["requests"]["ended"].items())) or "none yet"
@@ -72,17 +87,21 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
     lines = [
         (
-            f"model   {host['model']} ({host['family']})  {host['state']}  incarnation {host['incarnation']}, {where}, "
-            f"loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
+            f"model   {host['model']} ({host['family']})  {host['state']}  deployment {watch.place(host)}, "
+            f"incarnation {host['incarnation']}, {where}, loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]
+    if host["progress"] and host["state"] in ("starting", "loading", "warming"):
+        lines.append(f"        {watch.progress(host)}")
+    if host["silent_s"] >= watch.SILENT_S:
+        lines.append(f"        its control lane has been silent for {host['silent_s']:.0f} s: a long call, or it hangs")
     if host.get("native"):
         lines.append(f"        native dialect at {host['native']}")
-    model = front["models"].get(host["model"]) if front else None
+    model = watch.counts(host, front)
     if model:
         queue = model["scheduler"]
         lines.append(
-            f"        queue {queue['waiting']}, running {queue['running']}"
+            f"        queue {queue['waiting']}, running {watch.running(model)}"
             f"{' (its client has left)' if queue['abandoned'] else ''}, completed {queue['completed']}, "
             f"failed {queue['failed']}, withdrawn {queue['withdrawn']}"
         )

@@ -171,7 +171,7 @@ class SupervisorCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         report = self._report
-        front, hosts = report["front_process"], report["hosts"]
+        front = report["front_process"]
         yield GaugeMetricFamily("framehost_uptime_seconds", "Since the supervisor started.", report["uptime_s"])
         yield CounterMetricFamily("framehost_front_restarts", "Fronts started after a death.", front["restarts"])
         memory = GaugeMetricFamily(
@@ -181,11 +181,21 @@ class SupervisorCollector(Collector):
         memory.add_metric(["front"], front["rss_bytes"])
         memory.add_metric(["supervisor"], report["supervisor_rss_bytes"])
         yield memory
-        restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=MODEL)
-        resident = GaugeMetricFamily("framehost_host_resident_memory_bytes", "Resident memory of a host.", labels=MODEL)
-        load = GaugeMetricFamily("framehost_host_load_seconds", "How long the last load took.", labels=MODEL)
-        for host in hosts:
-            restarts.add_metric([host["model"]], host["restarts"])
-            resident.add_metric([host["model"]], host["rss_bytes"])
-            load.add_metric([host["model"]], host["load_s"])
+        labels = ["model", "replica"]
+        restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=labels)
+        resident = GaugeMetricFamily("framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=labels)
+        load = GaugeMetricFamily("framehost_host_load_seconds", "How long the last load took.", labels=labels)
+        # During a swap a model has the hosts of two deployments, and a series must not be there twice.
+        places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for host in report["hosts"]:
+            places.setdefault((host["model"], str(host["replica"])), []).append(host)
+        for place, hosts in places.items():
+            restarts.add_metric(place, sum(host["restarts"] for host in hosts))
+            resident.add_metric(place, sum(host["rss_bytes"] for host in hosts))
+            load.add_metric(place, max(host["load_s"] for host in hosts))
         yield from (restarts, resident, load)
+        swaps = CounterMetricFamily("framehost_swaps", "Swaps by their result.", labels=["model", "result"])
+        for model, results in report["swaps"].items():
+            for result, count in results.items():
+                swaps.add_metric([model, result], count)
+        yield swaps

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import zmq
 from aiohttp import ClientResponse, ClientSession, web
+from prometheus_client.parser import text_string_to_metric_families
 
 from frontend import app
 from frontend.deployment import Availability, Deployment
@@ -72,6 +73,21 @@ class Main:
         for _ in range(units):
             self.host.answer((await self.host.unit()).call)
         return await asked
+
+    async def scrape(self) -> dict[tuple[str, ...], float]:
+        """Every sample, by its name and its labels' values, the model first."""
+        response = await self.client.get(f"{self.url}/metrics")
+        assert response.status == 200
+        text = await response.text()
+        return {
+            (sample.name, *(value for _, value in sorted(sample.labels.items(), key=_order))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+def _order(label: tuple[str, str]) -> tuple[bool, str]:
+    return label[0] != "model", label[0]
 
 
 @asynccontextmanager

@@ -20,28 +20,21 @@ from tests.http.main_port import QUESTION, Main, main_port
 from tests.unit.fake_host import failure, until
 
 ROOT = Path(__file__).resolve().parents[2]
+HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
     "front_process": {"restarts": 2, "rss_bytes": 4},
-    "hosts": [{"model": "m", "restarts": 7, "rss_bytes": 5, "load_s": 0.5}],
+    "hosts": [
+        {**HOST, "restarts": 7, "rss_bytes": 5, "load_s": 0.5, "last_death": "killed by SIGKILL\nsecret words"},
+        {**HOST, "restarts": 0, "rss_bytes": 6, "load_s": 0.25, "role": "coming"},
+    ],
+    "deaths": [
+        {"at": 1.0, "who": "m", "how": "killed by SIGKILL"},
+        {"at": 2.0, "who": "front", "how": "exit status 1"},
+    ],
+    "swaps": {"m": {"done": 2, "failed": 1}},
 }
-
-
-async def scrape(main: Main) -> dict[tuple[str, ...], float]:
-    """Every sample, by its name and its labels' values, the model first."""
-    response = await main.client.get(f"{main.url}/metrics")
-    assert response.status == 200
-    text = await response.text()
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items(), key=_order))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def _order(label: tuple[str, str]) -> tuple[bool, str]:
-    return label[0] != "model", label[0]
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_stat
     main.host.answer((await main.host.unit()).call, failure())
     assert (await failing).status == 500
     assert (await main.client.post(f"{main.url}/v1/systemone", data=b"{")).status == 422
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert {key[1:]: value for key, value in samples.items() if key[0] == "framehost_requests_total"} == {
         ("m", "systemone", "answered", "200"): 2,
         ("m", "systemone", "refused", "413"): 1,
@@ -70,11 +63,11 @@ async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_stat
 
 async def test_a_clients_words_never_become_labels(main: Main) -> None:
     """A thousand made-up models would be a thousand series."""
-    before = set(await scrape(main))
+    before = set(await main.scrape())
     for number in range(3):
         assert (await main.post(model=f"made-up-{number}")).status == 400
         assert (await main.client.get(f"{main.url}/made-up-{number}")).status == 404
-    after = await scrape(main)
+    after = await main.scrape()
     assert not [key for key in after if "made-up" in str(key)]
     assert after["framehost_requests_total", "", "systemone", "refused", "400"] == 3
     assert {key[1] for key in set(after) - before if len(key) > 1} == {""}
@@ -87,7 +80,7 @@ async def test_a_histogram_has_the_requests_that_got_to_its_part(main: Main) -> 
     main.host.answer((await main.host.unit()).call, failure())
     await failing
     await main.post("cost:11")
-    samples = await scrape(main)
+    samples = await main.scrape()
     counts = {
         part: samples[f"framehost_request_{part}_seconds_count", "m"]
         for part in ("prepare", "queue_wait", "execute", "finish", "duration")
@@ -103,7 +96,7 @@ async def test_a_request_that_gives_up_in_the_queue_has_waited(main: Main) -> No
     body = {"state": "x", "questions": QUESTION}
     late = await main.client.post(f"{main.url}/v1/systemone", json=body, headers=headers)
     assert late.status == 504
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_request_queue_wait_seconds_count", "m"] == 1
     assert samples["framehost_request_queue_wait_seconds_sum", "m"] > 0
     assert samples["framehost_requests_total", "m", "systemone", "expired", "504"] == 1
@@ -117,7 +110,7 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
     unit = await main.host.unit()
     await until(lambda: main.deployment.scheduler.statistics().waiting == 1, "one waits")
     assert (await main.post()).status == 429
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_queue_depth", "m"] == samples["framehost_units_running", "m"] == 1
     assert samples["framehost_permits", "m", "requests"] == samples["framehost_permits_limit", "m", "requests"] == 2
     assert (samples["framehost_cost", "m", "cost"], samples["framehost_cost_limit", "m", "cost"]) == (4, 10)
@@ -133,7 +126,7 @@ async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) ->
     """Under the key's name, which is the operator's; a key without bounds has none to show."""
     bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
     main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)], clock=main.server.clock)
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_permits_limit", "", "alice key requests"] == 3
     assert not [key for key in samples if "free" in str(key)]
 
@@ -144,42 +137,44 @@ async def test_a_client_that_leaves_is_cancelled_and_its_running_unit_abandoned(
     unit = await main.host.unit()
     asked.cancel()
     await main.host.cancelled()
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_units_abandoned", "m"] == 1
     assert samples["framehost_requests_total", "m", "systemone", "cancelled", "499"] == 1
     main.host.answer(unit.call)
     await until(lambda: not main.deployment.scheduler.statistics().running, "it has ended")
-    assert (await scrape(main))["framehost_results_dropped_total", "m"] == 1
+    assert (await main.scrape())["framehost_results_dropped_total", "m"] == 1
 
 
 async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None:
-    """And is missing, not zero, when it does not."""
-    assert ("framehost_front_restarts_total",) not in await scrape(main)
+    """And is missing, not zero, when it does not. In the middle of a swap a model has two hosts and one series."""
+    assert ("framehost_front_restarts_total",) not in await main.scrape()
 
     async def answer() -> Mapping[str, Any]:
         return REPORT
 
     main.server.ask_supervisor = answer
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_front_restarts_total",] == 2
-    assert samples["framehost_host_restarts_total", "m"] == 7
-    assert samples["framehost_host_resident_memory_bytes", "m"] == 5
+    assert samples["framehost_host_restarts_total", "m", "0"] == 7
+    assert samples["framehost_host_resident_memory_bytes", "m", "0"] == 11
+    assert samples["framehost_host_load_seconds", "m", "0"] == 0.5
+    assert samples["framehost_swaps_total", "m", "done"] == 2
     assert samples["framehost_process_resident_memory_bytes", "front"] == 4
 
 
 async def test_what_a_host_says_of_itself_is_in_the_scrape_after_its_answer(main: Main) -> None:
     """Device memory and how long its unit has run; a scrape does not wait for it."""
-    assert ("framehost_host_device_memory_bytes", "m") not in await scrape(main)
+    assert ("framehost_host_device_memory_bytes", "m") not in await main.scrape()
     main.host.tell(Status(report={"busy": True, "busy_s": 1.5, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert samples["framehost_host_device_memory_bytes", "m"] == 1024
     assert samples["framehost_host_busy_seconds", "m"] == 1.5
 
 
 async def test_states_of_a_model_are_exclusive(main: Main) -> None:
     """Exactly one is 1."""
-    samples = await scrape(main)
+    samples = await main.scrape()
     assert {key[2]: value for key, value in samples.items() if key[0] == "framehost_model_state"} == {
         state.value: float(state is Availability.READY) for state in Availability
     }
@@ -191,7 +186,7 @@ async def test_the_loops_lag_is_measured(main: Main) -> None:
     lag = main.server.metrics.lag
     await until(lambda: sum(lag.counts), "a first look")
     main.server.metrics.close()
-    assert (await scrape(main))["framehost_event_loop_lag_seconds_count",] == sum(lag.counts)
+    assert (await main.scrape())["framehost_event_loop_lag_seconds_count",] == sum(lag.counts)
 
 
 async def test_openmetrics_is_spoken_to_those_who_ask_for_it(main: Main) -> None:
@@ -260,7 +255,7 @@ async def test_every_metric_that_a_document_names_exists(main: Main, document: s
     main.host.tell(Status(report={"busy": False, "busy_s": 0.0, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
     await main.answered()
-    samples = {key[0] for key in await scrape(main)}
+    samples = {key[0] for key in await main.scrape()}
     served = samples | {name.removesuffix("_bucket") for name in samples}
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
     named = set(re.findall(r"\b(?:framehost|process)_[a-z_]+[a-z]\b", text)) - {"process_name"}

@@ -28,14 +28,14 @@ def test_restarts_are_the_supervisors_and_outlive_a_front(runtime: Path) -> None
     """One host and one front have died: the new front says so, and counts its own requests from none."""
     with running(runtime) as server:
         assert server.decide("x").status == 200
-        assert sample(server, "framehost_host_restarts_total", model="toy") == 0
-        assert sample(server, "framehost_host_resident_memory_bytes", model="toy") > 2**20
+        assert sample(server, "framehost_host_restarts_total", model="toy", replica="0") == 0
+        assert sample(server, "framehost_host_resident_memory_bytes", model="toy", replica="0") > 2**20
         psutil.Process(server.host()["pid"]).kill()
         server.wait(lambda: server.host()["restarts"] == 1 and server.host()["state"] == "ready", "a second host")
         psutil.Process(server.front_pid()).kill()
         assert server.decide("x").status == 200
         assert sample(server, "framehost_front_restarts_total") == 1
-        assert sample(server, "framehost_host_restarts_total", model="toy") == 1
+        assert sample(server, "framehost_host_restarts_total", model="toy", replica="0") == 1
         labels = {"model": "toy", "dialect": "systemone", "outcome": "answered", "status": "200"}
         assert sample(server, "framehost_requests_total", **labels) == 1
         server.wait(lambda: b"framehost_host_busy_seconds" in server.get("/metrics").body, "the host has answered")
