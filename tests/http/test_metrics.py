@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontend.deployment import Availability
 from frontend.keys import ApiKey, KeyRing
 from frontend.metrics import Histogram
+from frontend.replica import Availability
 from protocol.messages import Status
 from tests.http.main_port import QUESTION, Main, main_port
 from tests.unit.fake_host import failure, until

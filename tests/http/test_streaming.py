@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientResponse
 
 from frontend import limits
-from frontend.deployment import Availability
+from frontend.replica import Availability
 from protocol.messages import Result
 from tests.http.main_port import QUESTION, Main, main_port
 from tests.unit.fake_host import failure, until
