@@ -75,6 +75,8 @@ class Owner(Protocol):
 
     def next_step(self, ended: ProcessExit, delay: float | None) -> str: ...
 
+    def died(self, who: str, how: str) -> None: ...
+
     def fail(self, status: ServeExit, message: str) -> None: ...
 
     def tell_front(self, message: Message) -> None: ...
@@ -90,6 +92,8 @@ class Owner(Protocol):
     def slot_done(self, task: asyncio.Task[None]) -> None: ...
 
     def front_command(self) -> FrontCommand: ...
+
+    def front_lost(self) -> None: ...
 
 
 class HostSlot:
@@ -157,8 +161,7 @@ class HostSlot:
         self.incarnation = owner.mint()
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
-        self._started, self._ready_at = time.monotonic(), None
-        self.progressed_at, self.pulse = self._started, Pulse(self._started)
+        self._ready_at = None
         self._handle = None
         self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
@@ -173,6 +176,9 @@ class HostSlot:
             shutil.rmtree(directory, ignore_errors=True)
             return ProcessExit(HostExit.CLEAN, None)  # the stop came while we waited for a host
         self._handle = self._begun.result()
+        # Not before: a launcher may wait for a host to come, and that is no part of its load.
+        self._started = time.monotonic()
+        self.progressed_at, self.pulse = self._started, Pulse(self._started)
         if self._is_leaving():
             self._handle.kill()  # the stop came while there was nothing to stop yet
         self._control = owner.dial(self._handle.address or spec.control, self._heard, self._handle)
@@ -205,6 +211,7 @@ class HostSlot:
             if self._trial:
                 delay = None
             self.last_death = f"{how}\n{words}".strip()
+            owner.died(self.deployment.name, how)
             if delay is None:
                 self.failed = how
                 if words:
@@ -404,6 +411,7 @@ class FrontSlot:
             self.pulse = Pulse(time.monotonic(), owner.front_limit_s)
             ended, words = await self._live()
             self.connected = False
+            owner.front_lost()
             self.serving.clear()
             self.ended = ended
             if owner.is_stopping():
@@ -412,6 +420,7 @@ class FrontSlot:
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
             self.last_death = f"{how}\n{words}".strip()
+            owner.died("front", how)
             text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")

@@ -63,7 +63,13 @@ class Owner:
     def tell_front(self, message: Any) -> None:
         pass
 
+    def died(self, who: str, how: str) -> None:
+        pass
+
     def host_ended(self, slot: Any, ended: Any) -> None:
+        pass
+
+    def front_lost(self) -> None:
         pass
 
     def launcher_of(self, deployment: Any) -> Any:
