@@ -27,7 +27,8 @@ $(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1 laya==0.3.20
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1 laya==0.3.20 \
+		clef-finetune==0.1.0
 	touch $@
 
 serve: $(VENV)/base.stamp

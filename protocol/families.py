@@ -100,6 +100,17 @@ BUILT_IN: Final[dict[str, Family]] = {
             marks=("open_jev_export.json", "head.pt"),
         ),
         Family(
+            name="clef",
+            processor="frontend.families.clef.processor:ClefProcessor",
+            executor="executor_host.executors.clef:ClefExecutor",
+            payload="protocol.payloads:TextRequest",
+            default_max_requests=None,
+            retire_on_error=True,
+            native="frontend.families.clef.profile:ClefNative",
+            inspect="executor_host.executors.clef_checkpoint:inspect",
+            marks=("joint_head_config.json",),
+        ),
+        Family(
             name="laya",
             processor="frontend.families.laya.processor:LayaProcessor",
             executor="executor_host.executors.laya:LayaExecutor",

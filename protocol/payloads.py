@@ -36,8 +36,8 @@ class TextRequest:
     """A whole request as one UTF-8 JSON buffer, for families whose host reads text itself.
 
     `document` is `{"state": ..., "questions": [{"type", "instructions", "criteria"}, ...]}`. Question ids
-    are not in it, so they cannot reach the model. JSON and not msgpack, because integers beyond 64 bits
-    are legal in a state.
+    are not in it, so they cannot reach the model, except where the model reads them by its contract: then each
+    question has an `id`, too. JSON and not msgpack, because integers beyond 64 bits are legal in a state.
     """
 
     document: bytes

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from frontend.errors import InternalError, InvalidRequest
+from frontend.families import logits
 from frontend.families.assets import CheckpointProcessor
 from frontend.families.base import Decision, Option, Prepared
 from frontend.families.decider import finishing, rendering
@@ -88,14 +89,14 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
         return Prepared((compiled.payload,), cost=compiled.processed_tokens, work=work, context=context)
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
-        """The answers in float64, unrounded, from the output that `finishing.read_logits` describes.
+        """The answers in float64, unrounded, from the output that `logits.read` describes.
 
         A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state part.
         """
         context = prepared.context
         if not isinstance(context, _Context):
             raise InternalError("the request was prepared by another family")
-        rows = finishing.read_logits(outputs, context.payload)
+        rows = logits.read(outputs, context.payload.candidates.tolist())
         answers = finishing.answers(context.questions, rows, context.temperatures)
         compiled = context.compiled
         extras: dict[str, Any] = {}

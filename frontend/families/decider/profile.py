@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
 from frontend.errors import InternalError
+from frontend.families import logits
 from frontend.families.base import Prepared
-from frontend.families.decider import finishing, grammar, native
+from frontend.families.decider import grammar, native
 from frontend.families.decider.config import FIXED, KINDS, Temperatures
 from frontend.families.decider.processor import BYTES_PER_LOGIT, DeciderProcessor
 from frontend.families.decider.rendering import Rendered
@@ -75,7 +76,7 @@ class DeciderNative(NativeProfile):
         answers: dict[str, Any] = {}
         payload = context.compiled.payload
         if payload is not None:
-            rows = finishing.read_logits(outputs, payload)
+            rows = logits.read(outputs, payload.candidates.tolist())
             done = native.answers(context.questions, rows, context.temperatures)
             answers = {name: answer.to_json() for name, answer in done}
         usage = {"input_tokens": context.compiled.input_tokens, "output_tokens": 0}
