@@ -26,16 +26,17 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from executor_host import inspection
 from executor_host.launch import swap as swapping
-from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit
+from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
@@ -73,11 +74,18 @@ from protocol.states import Role
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
 
+RECENT_DEATHS = 20
+"""Deaths that are remembered, of all processes together. More are in the log."""
+
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
 
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
+
+
+if TYPE_CHECKING:
+    from executor_host.launch.remote import RemoteLauncher
 
 
 class StartFailed(Exception):
@@ -109,9 +117,10 @@ class Supervisor:
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
+        self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._remote = self._take_hosts(configuration)
         self.epoch = secrets.token_hex(4)
         self.restarts = configuration.restarts
         self.front_limit_s = configuration.front_limit_s
@@ -145,6 +154,7 @@ class Supervisor:
         """The swap that each name is in the middle of."""
         self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
         """How the swaps of each name have ended."""
+        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
         self._probes = None if health is None else ProbeServer(health, self.health)
@@ -173,6 +183,9 @@ class Supervisor:
             task.cancel()
         drained = await self._drain(front)
         self._management.close()
+        self._local.close()
+        if self._remote is not None:
+            self._remote.close()
         if self._probes is not None:
             self._probes.close()
         self.zmq.destroy(linger=None)
@@ -325,9 +338,49 @@ class Supervisor:
             told = "; ".join(f"{name!r}: {why}" for name, why in failures.items())
             self.fail(ServeExit.MODEL_FAILED, f"no model is left: {told}")
 
-    def dial(self, address: str, receive: Callable[[list[bytes]], None]) -> Connection:
-        """A control lane to a host."""
-        return sockets.dial(self.loop, self.zmq, address, receive, identity=f"supervisor-{self.epoch}")
+    def _take_hosts(self, configuration: Configuration) -> RemoteLauncher | None:
+        where = configuration.hosts
+        if where is None:
+            return None
+        from executor_host.errors import ConfigurationError as KeysUnusable
+        from executor_host.launch import remote  # pyzmq's authenticator is only for this
+
+        models = {model.name: model.family for model in configuration.models if model.remote}
+        address = f"tcp://{where.listen}"
+        try:
+            return remote.RemoteLauncher(
+                remote.RemoteHosts(address, where.key, where.allow, where.lease_s),
+                self.zmq,
+                self.console.say,
+                models,
+                lambda at, receive, security: sockets.listen(self.loop, self.zmq, at, receive, security=security),
+            )
+        except (KeysUnusable, zmq.ZMQError) as error:
+            raise ConfigurationError(f"hosts cannot dial in at {address}: {error}") from error
+
+    def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
+        """Who starts the hosts of a deployment."""
+        if deployment.remote:
+            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+            return self._remote
+        return self._local
+
+    def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
+        """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
+
+        def changed(event: zmq.Event) -> None:
+            if event == zmq.EVENT_DISCONNECTED:
+                process.lost()
+
+        return sockets.dial(
+            self.loop,
+            self.zmq,
+            address,
+            receive,
+            identity=f"supervisor-{self.epoch}",
+            security=process.security,
+            on_connection=None if process.security is None else changed,
+        )
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
@@ -342,6 +395,11 @@ class Supervisor:
                 *(["--tracing"] if self.configuration.tracing else []),
                 *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
                 "--origins", json.dumps(self.configuration.cors),
+                *(
+                    ["--curve", str(self.configuration.hosts.key), "--lease", str(self.configuration.hosts.lease_s)]
+                    if self.configuration.hosts
+                    else []
+                ),
             ],
             [listener.fileno() for listener in listeners],
         )  # fmt: skip
@@ -364,6 +422,7 @@ class Supervisor:
             max_cost=model.max_cost,
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
+            remote=model.remote,
         )
 
     def meant(self, name: str) -> Hosts:
@@ -446,6 +505,10 @@ class Supervisor:
         self._give_up_when_none_is_left()
 
     # The management lane
+
+    def died(self, who: str, how: str) -> None:
+        """Remember a death, for whoever asks what has happened lately."""
+        self._deaths.append({"at": time.time(), "who": who, "how": how})
 
     def tell_front(self, message: Message) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
@@ -560,6 +623,7 @@ class Supervisor:
             "front_process": self._front.report(),
             "front": front,
             "swaps": self._swapped,
+            "deaths": list(self._deaths),
             "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
         }
 
@@ -636,7 +700,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
         try:
             return asyncio.run(serve())
-        except DirectoryError as error:  # from publish: the directory went away or the disk is full
+        except (DirectoryError, ConfigurationError) as error:  # the disk is full; the keys of [hosts] cannot be read
             print(f"framehost: {error}", file=sys.stderr)
             return ServeExit.CONFIGURATION
 
@@ -686,6 +750,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
+    from executor_host.launch import commands as launching
     from frontend.cli import batch, check, completion, decide, fetch, status, swap
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
@@ -710,6 +775,7 @@ def parser() -> argparse.ArgumentParser:
     status.add_to(commands)
     swap.add_to(commands)
     check.add_to(commands, inspection.examine)
+    launching.add_to(commands)
     fetch.add_to(commands)
     completion.add_to(commands, top)
     return top

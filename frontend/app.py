@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, exposition, gemini, ingress, openrouter, routes, systemone
+from frontend.http import access, exposition, gemini, ingress, openrouter, page, routes, systemone
 from frontend.server import Server
 
 _SYSTEM_ONE = routes.decisions(systemone)
@@ -37,6 +37,9 @@ GET = (
     ("/health", routes.health),
     ("/healthz", routes.alive),
     ("/metrics", exposition.metrics),
+    ("/status", page.status),
+    ("/static/page.js", page.script),
+    ("/static/page.css", page.style),
 )
 
 
@@ -53,16 +56,21 @@ def build(server: Server) -> web.Application:
         _add(app, path, "POST", handler)
     for path, handler in GET:
         _add(app, path, "GET", handler)
+    _add_spelling(app, "/", "GET", page.index)
     app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found, expect_handler=ingress.expectation)
     return app
 
 
 def _add(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
     for spelling in (path, path + "/"):
-        resource = app.router.add_resource(spelling)
-        resource.add_route(method, handler, expect_handler=ingress.expectation)
-        allowed = method
-        if method == "GET":
-            resource.add_route("HEAD", handler)
-            allowed = "GET, HEAD"
-        resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)
+        _add_spelling(app, spelling, method, handler)
+
+
+def _add_spelling(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
+    resource = app.router.add_resource(path)
+    resource.add_route(method, handler, expect_handler=ingress.expectation)
+    allowed = method
+    if method == "GET":
+        resource.add_route("HEAD", handler)
+        allowed = "GET, HEAD"
+    resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)

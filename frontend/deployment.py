@@ -26,7 +26,8 @@ from typing import Any, Protocol, TypeVar
 import zmq
 
 from frontend import compute, limits
-from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
+from frontend.assets import unpacked
+from frontend.errors import HostDied, QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.hostlink import HostLink, LinkStatistics, Outputs
@@ -39,6 +40,8 @@ from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
 from protocol import families
+from protocol.curve import Security
+from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
 from protocol.payloads import Payload
 from protocol.states import Role
@@ -97,9 +100,11 @@ class Deployment:
         pool: Executor,
         on_drained: Callable[[str], None] = lambda drained: None,
         on_overdue: Callable[[str, float], None] = lambda incarnation, seconds: None,
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
         """`model`: its row in the supervisor's table. `on_drained(id)`: it is held or retired, and unused.
-        `on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit."""
+        `on_overdue(incarnation, seconds)`: its host has owed an answer for longer than the execution limit.
+        `secure(public_key)`: how a host on another machine is dialled."""
         self.id: str = model["id"]
         self.name: str = model["name"]
         self.role = Role(model["role"])
@@ -113,6 +118,7 @@ class Deployment:
         self._path: str | None = model.get("path")
         self._execution_limit_s: float | None = model.get("execution_limit_s")
         self._on_overdue = on_overdue
+        self._secure = secure
         self.processor = self._make_processor({})
         requests: int | None = model["max_requests"]
         cost: int | None = model["max_cost"]
@@ -139,7 +145,8 @@ class Deployment:
         """When the host is expected back, on the loop's clock."""
 
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
+        with unpacked(facts) as folder:
+            made: Processor = families.resolve(self.family.processor)(facts, self._options, folder or self._path)
         return made
 
     @property
@@ -224,6 +231,7 @@ class Deployment:
             on_welcome=self._welcomed,
             on_idle=self._host_is_idle,
             on_retiring=self._retiring,
+            security=self._secure(up.public_key),
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
 
@@ -234,7 +242,7 @@ class Deployment:
         self.availability, self.last_death = Availability.FAILED, why
         self._back_at = math.inf
         self.scheduler.fail_waiting(
-            lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
+            lambda: HostDied(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
         )
 
     def _welcomed(self, welcome: Welcome) -> None:
@@ -279,10 +287,14 @@ class Deployment:
             self._greeting = False
             link, self._link, self._linked = self._link, None, None
             if link is not None:
-                link.end(reason=self._unavailable_text(), retry_after=self._retry_after())
+                link.end(
+                    reason=self._unavailable_text(),
+                    retry_after=self._retry_after(),
+                    lost=down.exit == HostExit.LOST,
+                )
             if not down.will_restart:
                 self.scheduler.fail_waiting(
-                    lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
+                    lambda: HostDied(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
                 )
 
     def _close_queue(self, availability: Availability, back_in_s: float) -> None:
@@ -298,7 +310,7 @@ class Deployment:
         link, self._link = self._link, None
         if link is not None:
             link.end(reason=reason, retry_after=1)
-        self.scheduler.fail_waiting(lambda: HostLost(reason, dispatched=False, retry_after=1))
+        self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
 
     # One request
 
@@ -404,8 +416,8 @@ class Deployment:
             return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self._back_at - self._loop.time(), 60.0))))
 
-    def _replaced(self) -> HostLost:
-        return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
+    def _replaced(self) -> HostDied:
+        return HostDied(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
 
     def _unavailable_text(self) -> str:
         if self.availability is Availability.FAILED:

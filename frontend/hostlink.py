@@ -21,9 +21,10 @@ from typing import Any
 import zmq
 
 from frontend import sockets
-from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.errors import DeadlineExceeded, HostDied, HostLost, InternalError, Misuse, RequestError, Unavailable
 from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
+from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -118,6 +119,7 @@ class HostLink:
         on_idle: Callable[[], None],
         on_retiring: Callable[[], None],
         watch: OverdueWatch | None = None,
+        security: Security | None = None,
     ) -> None:
         self.incarnation = incarnation
         self._epoch = epoch
@@ -131,8 +133,8 @@ class HostLink:
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
-        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch)
+        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
         self._watch.owed()
 
@@ -166,8 +168,9 @@ class HostLink:
         """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
         self._tell(Status())
 
-    def end(self, *, reason: str, retry_after: int) -> None:
-        """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
+    def end(self, *, reason: str, retry_after: int, lost: bool = False) -> None:
+        """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
+        Second call: Misuse."""
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
         self._ended = True
@@ -177,7 +180,7 @@ class HostLink:
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
         for dispatch in calls.values():
-            dispatch.fail(HostLost(reason, dispatched=True, retry_after=retry_after))
+            dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:
@@ -218,7 +221,7 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostLost(message.message, dispatched=message.dispatched, retry_after=1))
+                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
             else:
                 dispatch.fail(reported(message))
         else:

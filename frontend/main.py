@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 import zmq
+import zmq.auth
 from aiohttp import web
 
 from frontend import app, keys, limits
@@ -34,6 +35,7 @@ from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
+from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Front:
             on_open=lambda: self._spawn(self._open()),
             on_drain=self._drain,
             on_failure=self._fail,
+            secure=_secure(arguments.curve, arguments.lease),
         )
         self._server.ask_supervisor = self._management.ask
         self._server.metrics.watch_lag()
@@ -165,6 +168,16 @@ def _keys(file: Path | None) -> KeyRing | None:
     return KeyRing(file, others, clock=time.monotonic) if file is not None or others else None
 
 
+def _secure(file: Path | None, lease_s: float) -> Callable[[str], Security | None]:
+    """How a host with a public key is dialled: with the key that the supervisor has, too."""
+    if file is None:
+        return lambda public_key: None
+    public, secret = zmq.auth.load_certificate(file)
+    assert secret is not None, "the supervisor has read it"
+    own = KeyPair(public, secret)
+    return lambda public_key: Security(own, lease_s, server=public_key.encode()) if public_key else None
+
+
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="frontend", description="The HTTP frontend; started by the supervisor.")
     parser.add_argument("--management", required=True)
@@ -175,6 +188,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
     parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
     parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
+    parser.add_argument("--curve", type=Path, default=None, help="the secret key file for hosts on other machines")
+    parser.add_argument("--lease", type=float, default=0.0, help="seconds after which a silent host is gone")
     parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)
 

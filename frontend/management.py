@@ -15,6 +15,7 @@ import zmq
 from frontend import sockets
 from frontend.deployment import Deployment
 from frontend.server import Server
+from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -42,7 +43,8 @@ log = logging.getLogger("framehost.management")
 
 class Management:
     """Dials the supervisor. `on_open` is called once, when the port may be listened on; `on_drain` with a budget;
-    `on_failure` when a message could not be acted upon: a front that knows less than it was told must not go on."""
+    `on_failure` when a message could not be acted upon: a front that knows less than it was told must not go on.
+    `secure` as for `Deployment`."""
 
     def __init__(
         self,
@@ -54,9 +56,11 @@ class Management:
         on_open: Callable[[], None],
         on_drain: Callable[[float], None],
         on_failure: Callable[[Exception], None],
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
         self._server, self._context, self._epoch = server, context, epoch
         self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
+        self._secure = secure
         self._opened = False
         self._deployments: dict[str, Deployment] = {}
         """All of them, by id."""
@@ -139,6 +143,7 @@ class Management:
                     pool=server.pool,
                     on_drained=lambda drained: self.tell(Drained(deployment=drained)),
                     on_overdue=partial(self._overdue, row["id"]),
+                    secure=self._secure,
                 )
             self._deployments[deployment.id] = deployment
         # What every name means changes here, in one step of the loop; who waited for it looks again after that.

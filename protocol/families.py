@@ -50,6 +50,8 @@ class Family:
     marks: tuple[str, ...] = ()
     """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
     With them, a configured path is one of the file system and has to exist."""
+    front_files: tuple[str, ...] = ()
+    """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
 
@@ -78,6 +80,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider_checkpoint:inspect",
             marks=("decider_config.json",),
+            front_files=("tokenizer.json", "decider_config.json"),
         ),
         Family(
             name="cua-s1",
@@ -88,6 +91,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
             marks=("cua_s1_export.json",),
+            front_files=("tokenizer.json",),
         ),
         Family(
             name="open-jev",
@@ -98,6 +102,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+            front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
         ),
         Family(
             name="clef",
@@ -120,6 +125,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.laya.profile:LayaNative",
             inspect="executor_host.executors.laya_checkpoint:inspect",
             marks=("rl_agent_config.json",),
+            front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
         ),
         Family(
             name="embedding",
@@ -128,6 +134,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:RowsRequest",
             inspect="executor_host.executors.embedding_checkpoint:inspect",
             marks=("modules.json",),
+            front_files=("tokenizer.json", "sentence_bert_config.json"),
         ),
     )
 }

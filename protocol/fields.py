@@ -21,6 +21,11 @@ def text(limit: int, *, empty: bool = True) -> Check:
     return lambda value: type(value) is str and low <= len(value) <= limit
 
 
+def exactly(length: int) -> Check:
+    """A text of `length` ASCII characters."""
+    return lambda value: type(value) is str and len(value) == length and value.isascii()
+
+
 def integer(low: int, high: int) -> Check:
     """An integer `low`..`high`, both included."""
     return lambda value: type(value) is int and low <= value <= high

@@ -73,3 +73,6 @@ INT_MAX: Final = 2**64 - 1
 
 MAX_IPC_PATH_BYTES: Final = 107
 """sun_path minus its terminator. Longer paths fail at bind with ENAMETOOLONG, so they are refused early."""
+
+CURVE_KEY_CHARS: Final = 40
+"""A key of ZeroMQ's encryption: 32 bytes as Z85."""

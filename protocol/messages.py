@@ -1,4 +1,4 @@
-"""Every message of the three lanes: frozen, typed, checked when made into bytes and when read from them.
+"""Every message of the lanes: frozen, typed, checked when made into bytes and when read from them.
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
@@ -12,6 +12,8 @@
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
                  cli           supervisor    STATUS, ORDER
                  supervisor    cli           STATUS, PROGRESS, OUTCOME
+    arrival      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
+                 supervisor    remote host   ASSIGNED, REFUSED
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
 refused, because within one protocol version an unknown field would be a meaning silently dropped.
@@ -30,6 +32,7 @@ from protocol.fields import (
     Check,
     boolean,
     describe,
+    exactly,
     fraction,
     integer,
     number,
@@ -48,6 +51,7 @@ class Lane(enum.Enum):
     DATA = "data"
     CONTROL = "control"
     MANAGEMENT = "management"
+    ARRIVAL = "arrival"
 
 
 class Kind(enum.IntEnum):
@@ -74,12 +78,18 @@ class Kind(enum.IntEnum):
     DRAINED = 38
     ORDER = 39
     OUTCOME = 40
+    DIAL_IN = 64
+    ASSIGNED = 65
+    REFUSED = 66
+    LISTENING = 67
+    LEAVING = 68
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
 _DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
 _TEXT = text(limits.MAX_TEXT_CHARS)
 _COUNT = integer(0, limits.MAX_CALL_ID)
+_PUBLIC_KEY = exactly(limits.CURVE_KEY_CHARS)
 _INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
 
 
@@ -306,10 +316,14 @@ class Bye(Message):
         "data": _TEXT,
         "pid": _COUNT,
         "facts": tree,
+        "public_key": text(limits.CURVE_KEY_CHARS),
     },
 )
 class HostUp(Message):
-    """A warm host of `deployment` can be dialled at these addresses."""
+    """A warm host of `deployment` can be dialled at these addresses.
+
+    `public_key`: the CURVE key that the host must prove to hold, "" for a local one.
+    """
 
     deployment: str
     replica: int
@@ -318,6 +332,7 @@ class HostUp(Message):
     data: str
     pid: int
     facts: dict[str, Any]
+    public_key: str = ""
 
 
 @_message(
@@ -427,11 +442,93 @@ class Outcome(Message):
     report: dict[str, Any]
 
 
+REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "given_up")
+"""Why a host is sent away: the first four when it dials in, the last one later."""
+
+NOBODY: Final = "-"
+"""The incarnation in the header of the arrival lane: a host that asks has none yet."""
+
+
+@_message(
+    Kind.DIAL_IN,
+    Lane.ARRIVAL,
+    checks={
+        "model": _NAME,
+        "family": _NAME,
+        "version": _NAME,
+        "machine": _NAME,
+        "pid": _COUNT,
+        "public_key": _PUBLIC_KEY,
+    },
+)
+class DialIn(Message):
+    """A host that somebody else started asks for work. It has loaded nothing yet.
+
+    `version`: of framehost, which must be the server's own. `public_key`: the CURVE key of its sockets, Z85.
+    """
+
+    model: str
+    family: str
+    version: str
+    machine: str
+    pid: int
+    public_key: str
+
+
+@_message(
+    Kind.ASSIGNED,
+    Lane.ARRIVAL,
+    checks={
+        "deployment": _DEPLOYMENT,
+        "incarnation": _INCARNATION,
+        "options": tree,
+        "path": optional(_TEXT),
+        "lease_s": number,
+    },
+)
+class Assigned(Message):
+    """What the host is from now on. After `lease_s` without the server it ends itself.
+
+    `path`: of the checkpoint, where the server's configuration has one and the host was not told another.
+    """
+
+    deployment: str
+    incarnation: str
+    options: dict[str, Any]
+    path: str | None
+    lease_s: float
+
+
+@_message(Kind.REFUSED, Lane.ARRIVAL, checks={"code": one_of(REFUSALS), "message": _TEXT})
+class Refused(Message):
+    """The host is not wanted, or not any more. `message` is for the person who started it."""
+
+    code: str
+    message: str
+
+
+@_message(Kind.LISTENING, Lane.ARRIVAL, checks={"control": _TEXT})
+class Listening(Message):
+    """The host's control lane is bound and can be dialled at `control`."""
+
+    control: str
+
+
+@_message(Kind.LEAVING, Lane.ARRIVAL, checks={"status": integer(0, 255), "words": _TEXT})
+class Leaving(Message):
+    """The host ends: with this exit status, and what it had to say about it."""
+
+    status: int
+    words: str
+
+
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
         HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
+        HostUp, HostDown, Deployment, Want, Serving,
+        DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

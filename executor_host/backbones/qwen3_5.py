@@ -33,8 +33,6 @@ from numpy.typing import NDArray
 from executor_host import devices
 from executor_host.backbones import packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
-from executor_host.devices import is_of_the_device as is_of_the_device
-from executor_host.devices import placement as placement
 from executor_host.errors import ConfigurationError
 
 Execution: TypeAlias = Literal["rows", "packed", "shared", "auto"]

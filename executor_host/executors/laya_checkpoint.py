@@ -158,22 +158,28 @@ def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
     kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(sizes["num_hidden_layers"])]
     if config.get("layer_types", kinds) != kinds or config.get("global_attn_every_n_layers", every) != every:
         raise ConfigurationError(f"{ENCODER}: not every {every}rd layer, the first included, attends to everything")
+    padding = config.get("pad_token_id")
+    if padding is not None and not (type(padding) is int and 0 <= padding < sizes["vocab_size"]):
+        raise ConfigurationError(f"{ENCODER}: pad_token_id is {padding!r}; the model has {sizes['vocab_size']} tokens")
     local = config.get("local_attention", LOCAL_ATTENTION)
     if local != LOCAL_ATTENTION:
         raise ConfigurationError(f"{ENCODER}: local_attention is {local!r}, not {LOCAL_ATTENTION}")
-    return {**config, **sizes, "layer_types": kinds, "local_attention": local, "rope_parameters": _rotary(config)}
+    settings = {"layer_types": kinds, "local_attention": local, "pad_token_id": padding}
+    return {**config, **sizes, **settings, "rope_parameters": _rotary(config)}
 
 
 def _rotary(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The rotary settings by kind of layer, in the words of transformers 5, from those or from the older ones."""
-    given = config.get("rope_parameters", {})
+    given = config.get("rope_parameters") or {}
+    if config.get("rope_scaling") is not None or not isinstance(given, dict):
+        raise ConfigurationError(f"{ENCODER}: rope_scaling is set, or rope_parameters is not an object")
     older = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
     found = {}
     for kind, key in older.items():
-        parameters = given.get(kind, {}) if isinstance(given, dict) else None
+        parameters = given.get(kind, {})
         if not isinstance(parameters, dict) or parameters.get("rope_type", "default") != "default":
             raise ConfigurationError(f"{ENCODER}: rope_parameters of {kind} are not the default ones")
-        theta = parameters.get("rope_theta", config.get(key, THETAS[kind]))
+        theta = parameters.get("rope_theta", given.get("rope_theta", config.get(key, THETAS[kind])))
         if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not 1.0 < theta < 1e12:
             raise ConfigurationError(f"{ENCODER}: rope_theta of {kind} is {theta!r}")
         found[kind] = {"rope_type": "default", "rope_theta": float(theta)}

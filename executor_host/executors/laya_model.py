@@ -34,6 +34,15 @@ LEAST_PROBABILITY: Final = 1e-9
 MOST_OPTIONS: Final = 255.0
 
 
+_NOT_SETTINGS: Final = frozenset(
+    {
+        *("architectures", "auto_map", "model_type", "transformers_version", "dtype", "torch_dtype"),
+        *("reference_compile", "global_rope_theta", "local_rope_theta", "global_attn_every_n_layers"),
+    }
+)
+"""Of an encoder's configuration: what says nothing of the model, and what is said in newer words beside it."""
+
+
 class LayaModel:
     """One loaded checkpoint on its device. `load` makes it. Not safe for more than one thread."""
 
@@ -144,22 +153,15 @@ def _encoder(
             attn_implementation="sdpa",
             output_loading_info=True,
         )
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # what a setting of the wrong type raises is up to the library
         raise ConfigurationError(f"the encoder cannot be loaded: {error}") from error
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         if report.get(what):
             first = min(map(str, report[what]))
             raise ConfigurationError(f"the encoder does not fit its configuration: {what.replace('_', ' ')} {first}")
     return model
-
-
-_NOT_SETTINGS: Final = frozenset(
-    {
-        *("architectures", "auto_map", "model_type", "transformers_version", "dtype", "torch_dtype"),
-        *("reference_compile", "global_rope_theta", "local_rope_theta", "global_attn_every_n_layers"),
-    }
-)
-"""Of an encoder's configuration: what says nothing of the model, and what is said in newer words beside it."""
 
 
 def _parts(checkpoint: folders.Checkpoint, torch: Any) -> Any:

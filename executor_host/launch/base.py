@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol import addresses
+from protocol.curve import Security
 from protocol.exits import HostExit
 
 
@@ -33,6 +34,8 @@ class DeploymentSpec:
     load_limit_s: float | None = None
     """How long a host may load and warm up before it is ended; None: for ever."""
     replicas: int = 1
+    remote: bool = False
+    """Whether its hosts are started elsewhere and dial in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +95,23 @@ class ProcessExit:
                 seen = f"; {resident_bytes / 2**20:.0f} MiB resident when last seen" if resident_bytes else ""
                 text += f" (the kernel's out-of-memory killer or an operator{seen})"
             return text
+        given_up = f", given up by framehost: {cause}" if cause else ""
         try:
-            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
+            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')}){given_up}"
         except ValueError:
-            return f"exit status {self.status}"
+            return f"exit status {self.status}{given_up}"
 
 
 class ProcessHandle(ABC):
     """One started process. Its end is known from here and from nowhere else."""
+
+    address: str | None = None
+    """Of its control lane, when that is not where the spec says."""
+    security: Security | None = None
+    """For whoever dials its sockets; None when they are local."""
+
+    def lost(self) -> None:  # noqa: B027 - most processes cannot get lost
+        """The connection to its control lane is gone. A process of this machine has its end noticed otherwise."""
 
     @property
     @abstractmethod
@@ -136,3 +148,6 @@ class HostLauncher(ABC):
 
         Raises `OSError` when nothing could be started.
         """
+
+    def close(self) -> None:  # noqa: B027 - there need not be anything
+        """Give back what the launcher itself holds, when everything it has started has ended."""

@@ -63,7 +63,6 @@ class Owner(Protocol):
 
     console: Console
     directory: RuntimeDirectory
-    launcher: HostLauncher
     epoch: str
     restarts: int
     front_limit_s: float | None
@@ -76,11 +75,15 @@ class Owner(Protocol):
 
     def next_step(self, ended: ProcessExit, delay: float | None) -> str: ...
 
+    def died(self, who: str, how: str) -> None: ...
+
     def fail(self, status: ServeExit, message: str) -> None: ...
 
     def tell_front(self, message: Message) -> None: ...
 
-    def dial(self, address: str, receive: Callable[[list[bytes]], None]) -> Connection: ...
+    def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher: ...
+
+    def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection: ...
 
     def host_ready(self, slot: HostSlot) -> None: ...
 
@@ -113,6 +116,7 @@ class HostSlot:
         """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         self.policy = RestartPolicy(RestartLimits(budget=owner.restarts))
         self._owner = owner
+        self._begun: asyncio.Future[ProcessHandle] | None = None
         self._handle: ProcessHandle | None = None
         self._control: Connection | None = None
         self._leaving = self._trial = False
@@ -165,10 +169,15 @@ class HostSlot:
             incarnation=self.incarnation,
             directory=str(directory),
         )
-        self._handle = await owner.launcher.start(spec)
+        self._begun = asyncio.ensure_future(owner.launcher_of(self.deployment).start(spec))
+        await asyncio.wait([self._begun])
+        if self._begun.cancelled():
+            shutil.rmtree(directory, ignore_errors=True)
+            return ProcessExit(HostExit.CLEAN, None)  # the stop came while we waited for a host
+        self._handle = self._begun.result()
         if self._is_leaving():
             self._handle.kill()  # the stop came while there was nothing to stop yet
-        self._control = owner.dial(spec.control, self._heard)
+        self._control = owner.dial(self._handle.address or spec.control, self._heard, self._handle)
         self._tell(Hello(role="supervisor", epoch=owner.epoch, pid=os.getpid()))
         try:
             return await self._handle.wait()
@@ -187,13 +196,18 @@ class HostSlot:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
         words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
         how = ended.describe(cause=self._cause, resident_bytes=self.resident_bytes)
+        if ended.status == HostExit.LOST:
+            how, words = words, ""
         ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
         delay = None
         if not self._is_leaving():
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
+            if self.deployment.remote:
+                delay = 0.0  # nothing is started: the next one that dials in is welcome
             if self._trial:
                 delay = None
             self.last_death = f"{how}\n{words}".strip()
+            owner.died(self.deployment.name, how)
             if delay is None:
                 self.failed = how
                 if words:
@@ -253,10 +267,11 @@ class HostSlot:
             deployment=self.deployment.id,
             replica=self.replica,
             incarnation=self.incarnation,
-            control=addresses.control(Path(message.address.removeprefix("ipc://")).parent),
+            control=self._handle.address or addresses.control(Path(message.address.removeprefix("ipc://")).parent),
             data=message.address,
             pid=self._handle.pid,
             facts=message.facts,
+            public_key=self._public_key(),
         )
         self.look()
         self._owner.console.settled(self._source)
@@ -296,6 +311,8 @@ class HostSlot:
         self._leaving = True
         if self._pause is not None:
             self._pause.cancel()
+        if self._begun is not None and self.deployment.remote:
+            self._begun.cancel()
         if self._handle is None or self.machine.state.settled:
             return
         was_ready = self.machine.state is HostState.READY
@@ -312,6 +329,10 @@ class HostSlot:
         """End it now."""
         if self._handle is not None:
             self._handle.kill()
+
+    def _public_key(self) -> str:
+        security = None if self._handle is None else self._handle.security
+        return "" if security is None or security.server is None else security.server.decode()
 
     @property
     def pid(self) -> int:
@@ -394,6 +415,7 @@ class FrontSlot:
             delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
             how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
             self.last_death = f"{how}\n{words}".strip()
+            owner.died("front", how)
             text = f"ended: {how}; {owner.next_step(ended, delay)}"
             if delay is None:
                 owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")

@@ -70,6 +70,10 @@ MAX_AMOUNT = 2**40
 TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
 """What of the extra `otel` needs all the rest of it."""
 
+DEFAULT_LEASE_S = 10.0
+LEASE_S = (1.0, 600.0)
+"""Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
+
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
 
@@ -106,6 +110,18 @@ class ModelConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
+    remote: bool = False
+    """Whether its hosts are started elsewhere and dial in at `Configuration.hosts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostsConfig:
+    """Where hosts dial in that others start."""
+
+    listen: Endpoint
+    key: Path
+    allow: Path
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +145,7 @@ class Configuration:
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
+    hosts: HostsConfig | None = None
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -224,6 +241,13 @@ _MODEL: Schema = {
     "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
+    "remote": ((bool,), "true or false"),
+}
+_HOSTS: Schema = {
+    "listen": ((str,), "ADDRESS:PORT"),
+    "key": ((str,), "the path of this server's NAME.key_secret"),
+    "allow": ((str,), "the path of a folder with the NAME.key of every host that may dial in"),
+    "lease": ((int, float), f"seconds, {LEASE_S[0]:g} to {LEASE_S[1]:g}"),
 }
 _SWAP: Schema = {
     "family": ((str,), "a family's name"),
@@ -237,7 +261,7 @@ _NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 def _build(source: TomlDocument) -> Configuration:
     document = source.content
-    source.only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, ())
+    source.only(document, dict.fromkeys(("server", "hosts", "models"), ((dict,), "a table")), ())
     server = document.get("server", {})
     source.only(server, _SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
@@ -271,6 +295,10 @@ def _build(source: TomlDocument) -> Configuration:
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
+    hosts = _hosts(document["hosts"], source) if "hosts" in document else None
+    for model in models:
+        if model.remote and hosts is None:
+            source.fail(("models", model.name, "remote"), "hosts can only dial in where there is a table [hosts]")
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
@@ -300,6 +328,7 @@ def _build(source: TomlDocument) -> Configuration:
         health=health,
         keys=key_file,
         cors=tuple(origins),
+        hosts=hosts,
     )
 
 
@@ -353,7 +382,8 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
             encode(Deployment(models=[{part: value}], default=name, server={}, open=False), incarnation="check")
         except ProtocolError as error:
             source.fail((*key, part), str(error))
-    if path is not None and family.marks and path not in family.bundled:
+    remote = fields.get("remote", False)
+    if path is not None and family.marks and path not in family.bundled and not remote:
         try:
             Path(path).stat()
         except (OSError, ValueError) as error:
@@ -382,7 +412,24 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         load_limit_s=fields.get("load_limit", 0) or None,
         options=options,
         native=native,
+        remote=remote,
     )
+
+
+def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
+    key = ("hosts",)
+    source.only(fields, _HOSTS, key)
+    for needed in ("listen", "key", "allow"):
+        if needed not in fields:
+            source.fail(key, f"the key {needed} is missing: it is {_HOSTS[needed][1]}")
+    try:
+        listen = endpoint(fields["listen"])
+    except ConfigurationError as error:
+        source.fail((*key, "listen"), str(error))
+    lease = fields.get("lease", DEFAULT_LEASE_S)
+    if not LEASE_S[0] <= lease <= LEASE_S[1]:
+        source.fail((*key, "lease"), f"{lease} is not {_HOSTS['lease'][1]}")
+    return HostsConfig(listen, Path(fields["key"]), Path(fields["allow"]), float(lease))
 
 
 def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
@@ -396,6 +443,8 @@ def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float)
     source.only(settings, _SWAP, ())
     if "family" not in settings:
         source.fail(("family",), "the family is missing")
+    if model.remote:
+        source.fail((), f"the hosts of {model.name!r} are started elsewhere: start others there, and end the old ones")
     same = settings["family"] == model.family
     fields = {key: settings[key] for key in ("family", "path", "options") if settings.get(key) is not None}
     if same:

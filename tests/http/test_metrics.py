@@ -26,13 +26,18 @@ from tests.unit import fake_family
 from tests.unit.fake_host import FakeHost, failure, until, zmq_context
 
 ROOT = Path(__file__).resolve().parents[2]
+HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
     "front_process": {"restarts": 2, "rss_bytes": 4},
     "hosts": [
-        {"model": "m", "replica": 0, "restarts": 7, "rss_bytes": 5, "load_s": 0.5},
-        {"model": "m", "replica": 0, "restarts": 0, "rss_bytes": 6, "load_s": 0.25},
+        {**HOST, "restarts": 7, "rss_bytes": 5, "load_s": 0.5, "last_death": "killed by SIGKILL\nsecret words"},
+        {**HOST, "restarts": 0, "rss_bytes": 6, "load_s": 0.25, "role": "coming"},
+    ],
+    "deaths": [
+        {"at": 1.0, "who": "m", "how": "killed by SIGKILL"},
+        {"at": 2.0, "who": "front", "how": "exit status 1"},
     ],
     "swaps": {"m": {"done": 2, "failed": 1}},
 }

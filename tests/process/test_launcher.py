@@ -138,6 +138,7 @@ async def test_a_host_runs_in_a_group_of_its_own_and_says_who_it_is(tmp_path: Pa
     assert os.getpgid(handle.pid) == handle.pid
     async with asyncio.timeout(30):
         assert (await handle.wait()).status == 64
+    launcher.close()
     assert {source for source, _ in said} == {"m@1 1-a"}
     assert "no model family" in said[-1][1]
 

@@ -96,10 +96,25 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (plain.front_limit_s, plain.health) == (60.0, None)
 
 
+def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> None:
+    """Its path is one of the machine where the host runs."""
+    text = '[models.m]\nfamily = "decider"\npath = "/on/another/machine"\nremote = true\n'
+    found = config.load(write(tmp_path, text + HOSTS))
+    assert found.models[0].remote
+    assert found.hosts is not None
+    assert (str(found.hosts.listen), found.hosts.lease_s) == ("127.0.0.1:0", 10.0)
+
+
 NATIVE = '[models.m]\nfamily = "decider"\n[models.m.native]\n'
 
+HOSTS = '[hosts]\nlisten = "127.0.0.1:0"\nkey = "k"\nallow = "a"\n'
+
 MISTAKES = [
-    ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: models, server"),
+    ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: hosts, models, server"),
+    ('[models.m]\nfamily = "sparrow"\nremote = true\n', 3, "models.m.remote", "there is a table [hosts]"),
+    ('[models.m]\nfamily = "sparrow"\n[hosts]\nkey = "k"\nallow = "a"\n', 3, "hosts", "the key listen is missing"),
+    ('[models.m]\nfamily = "sparrow"\n' + HOSTS + "lease = 0.5\n", 7, "hosts.lease", "seconds, 1 to 600"),
+    ('[models.m]\nfamily = "sparrow"\n' + HOSTS + 'listen2 = ""\n', 7, "hosts.listen2", "unknown key"),
     ("[server]\nprot = 1\n", 2, "server.prot", "unknown key"),
     ('[server]\nport = "80"\n', 2, "server.port", "'80' is not a port number 0..65535; an integer is needed"),
     ("[server]\n\nport = 65536\n", 3, "server.port", "65536 is not a port number"),

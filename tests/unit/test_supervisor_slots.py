@@ -15,6 +15,9 @@ from executor_host.launch.base import DeploymentSpec, ProcessExit
 class Handle:
     """A started process that ends when it is killed."""
 
+    address = None
+    security = None
+
     pid = 4711
 
     def __init__(self) -> None:
@@ -60,10 +63,16 @@ class Owner:
     def tell_front(self, message: Any) -> None:
         pass
 
+    def died(self, who: str, how: str) -> None:
+        pass
+
     def host_ended(self, slot: Any, ended: Any) -> None:
         pass
 
-    def dial(self, address: str, receive: Any) -> Any:
+    def launcher_of(self, deployment: Any) -> Any:
+        return self.launcher
+
+    def dial(self, address: str, receive: Any, process: Any) -> Any:
         return SimpleNamespace(close=lambda: None, send=lambda _: None)
 
     def front_command(self) -> slots.FrontCommand:

@@ -14,7 +14,7 @@ from frontend.answers import Answer, NoulAnswer, choice_answer, noul_answer, sco
 from frontend.errors import (
     BadEncoding,
     Fault,
-    HostLost,
+    HostDied,
     InternalError,
     InvalidRequest,
     Misuse,
@@ -557,5 +557,5 @@ def test_refusals_that_pass_say_when_to_come_back(seconds: int | None, header: s
     """Rows 51, 52, 54: an integer from 1 to 5 on 429 and 503, never on 413 even when it is given."""
     assert render_error(QueueFull("x", retry_after=seconds))[2] == {"Retry-After": header}
     assert render_error(Unavailable("x", retry_after=seconds))[2] == {"Retry-After": header}
-    assert render_error(HostLost("x", dispatched=True, retry_after=seconds or 0))[0] == 503
+    assert render_error(HostDied("x", dispatched=True, retry_after=seconds or 0))[0] == 503
     assert render_error(RequestTooLarge("x", retry_after=seconds))[2] == {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from frontend.errors import (
-    HostLost,
+    HostDied,
     InternalError,
     InvalidRequest,
     QueueFull,
@@ -205,7 +205,7 @@ def test_the_listener_refuses_in_the_originals_words(processor: CuaS1Processor) 
     assert profile.refusal(InternalError("a secret")) == (500, "inference failed")
     assert profile.refusal(QueueFull("full", retry_after=1)) == (503, "native execution capacity exhausted")
     assert profile.refusal(RequestTooLarge("never"))[0] == 413
-    assert profile.refusal(HostLost("gone", dispatched=True, retry_after=1)) == (503, "inference failed")
+    assert profile.refusal(HostDied("gone", dispatched=True, retry_after=1)) == (503, "inference failed")
     assert not profile.JSON_ONLY, "the original does not look at the media type"
     assert (profile.MAX_BODY_BYTES, profile.BODY_TOO_LARGE) == (4 << 20, "request body too large")
 

@@ -62,14 +62,16 @@ def test_the_older_words_for_the_rotary_bases(whole: Path) -> None:
     assert encoder["layer_types"] == ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 
-def test_the_newer_words_for_the_rotary_bases(copy: Path) -> None:
+@pytest.mark.parametrize(
+    "parameters",
+    [{"sliding_attention": {"rope_theta": 70_000.0}}, {"rope_theta": 70_000.0}],
+    ids=["by kind", "for all"],
+)
+def test_the_newer_words_for_the_rotary_bases(copy: Path, parameters: dict[str, object]) -> None:
     """They win over the older ones."""
-    edited(
-        "encoder/config.json",
-        rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 160000.0}},
-    )(copy)
+    edited("encoder/config.json", rope_parameters=parameters)(copy)
     encoder = folders.verify(str(copy), progress=silent).encoder
-    assert encoder["rope_parameters"]["sliding_attention"]["rope_theta"] == 160000.0
+    assert encoder["rope_parameters"]["sliding_attention"] == {"rope_type": "default", "rope_theta": 70_000.0}
 
 
 def edited(name: str, **fields: object) -> Callable[[Path], None]:
@@ -144,11 +146,13 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "other layers": (edited(ENCODER, layer_types=["full_attention"] * 4), r"every 3rd layer"),
     "another rhythm": (edited(ENCODER, global_attn_every_n_layers=2), r"every 3rd layer"),
     "a wider window": (edited(ENCODER, local_attention=256), r"local_attention is 256"),
+    "padding": (edited(ENCODER, pad_token_id=50283), r"pad_token_id is 50283; the model has \d+ tokens"),
     "a rotary base": (edited(ENCODER, local_rope_theta="x"), r"rope_theta of sliding_attention is 'x'"),
     "a rotary type": (
         edited(ENCODER, rope_parameters={"full_attention": {"rope_type": "yarn"}}),
         r"rope_parameters of full_attention",
     ),
+    "rotary scaling": (edited(ENCODER, rope_scaling={"rope_type": "linear", "factor": 2}), r"rope_scaling is set"),
     "rotary settings of another form": (edited(ENCODER, rope_parameters=[1]), r"rope_parameters"),
     "another vocabulary": (edited(ENCODER, vocab_size=600), r"tok_embeddings\.weight is of shape"),
     "a tensor less": (retabled(renamed), r"scorer\.3\.bias is missing"),

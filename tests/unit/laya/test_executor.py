@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,12 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
     for device in ("cuda:99", "tpu", "meta"):
         with pytest.raises(ConfigurationError, match="device"):
             LayaExecutor(str(whole), {"device": device}).load(lambda fraction, note: None)
+
+
+def test_a_setting_that_the_library_does_not_take(whole: Path, tmp_path: Path) -> None:
+    """Not retried: the same folder would be found again."""
+    folder = Path(shutil.copytree(whole, tmp_path / "copy"))
+    file = folder / "encoder" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "norm_eps": "small"}))
+    with pytest.raises(ConfigurationError, match="the encoder cannot be loaded"):
+        LayaExecutor(str(folder), {"device": "cpu"}).load(lambda fraction, note: None)

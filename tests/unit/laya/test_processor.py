@@ -84,6 +84,17 @@ def test_the_two_profiles_agree(processor: LayaProcessor) -> None:
             assert float(native.probabilities(found.action, 1.0)[0]) == pytest.approx(act, abs=1e-6)
 
 
+def test_logits_at_the_end_of_float32() -> None:
+    """Their quotients may be beyond it, their distances too; the probabilities are numbers all the same."""
+    largest = 3.4e38
+    for values, expected in (
+        ([largest, -largest], [1, 0]),
+        ([largest, largest], [0.5, 0.5]),
+        ([-largest, -largest], [0.5, 0.5]),
+    ):
+        assert native.probabilities(logits(values).options, 0.5).tolist() == expected
+
+
 def test_both_profiles_send_the_same_rows(processor: LayaProcessor) -> None:
     """One request, one payload, whichever port it comes to."""
     (mine,) = prepare(processor).units

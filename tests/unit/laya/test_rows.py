@@ -82,14 +82,17 @@ def test_a_long_state_fills_the_row(state: Any, kept: str) -> None:
     assert parts(state, choice("a"))[-1] == (text[:room] if kept == "first" else text[-room:])
 
 
-@pytest.mark.parametrize("options", [125, 126])
-def test_a_row_without_room_for_a_state(options: int) -> None:
-    """The state is gone, not whole, also where the last tokens of nothing are asked for."""
-    made = compiled(["state"] * 99, choice(*(f"{i:03}" for i in range(options))))
+@pytest.mark.parametrize(("options", "last"), [(125, SPECIAL.end), (126, ord(" "))])
+def test_a_row_without_room_for_a_state(options: int, last: int) -> None:
+    """The state is gone, not whole, also of an array, whose last tokens are asked for; beyond that an option is cut."""
+    questions = choice(*(f"{i:03}" for i in range(1, options + 1)))
+    made = compiled(["state"] * 99, questions)
     assert made.payload is not None
     assert made.payload.lengths[0] == 512
     assert len(made.payload.markers) == options
     assert made.whole_tokens > made.tokens
+    row = first_row(["state"] * 99, questions)
+    assert row[-1] == last
 
 
 @pytest.mark.parametrize("truncate", [True, False])

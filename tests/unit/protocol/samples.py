@@ -9,10 +9,12 @@ import msgpack
 from protocol import limits
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import (
+    Assigned,
     Bye,
     Cancel,
     CancelAnswer,
     Deployment,
+    DialIn,
     Drain,
     Drained,
     Execute,
@@ -21,12 +23,15 @@ from protocol.messages import (
     HostDown,
     HostUp,
     Lane,
+    Leaving,
+    Listening,
     Message,
     Order,
     Outcome,
     Overdue,
     Progress,
     Ready,
+    Refused,
     Result,
     Serving,
     Status,
@@ -68,6 +73,11 @@ MESSAGES: tuple[Message, ...] = (
     Drained(deployment="m@1"),
     Order(action="swap", model="m", settings={"family": "sparrow"}),
     Outcome(code="done", message="m means m@2", report={"gap_s": 0.0}),
+    DialIn(model="m", family="sparrow", version="0.1.0", machine="gpu-1", pid=9, public_key="k" * 40),
+    Assigned(deployment="m@1", incarnation="1-cc", options={"truncate": True}, path=None, lease_s=10.0),
+    Refused(code="not_wanted", message="it has its host"),
+    Listening(control="tcp://127.0.0.1:7001"),
+    Leaving(status=66, words="no memory"),
 )
 
 
