@@ -93,6 +93,8 @@ class Owner(Protocol):
 
     def front_command(self) -> FrontCommand: ...
 
+    def front_lost(self) -> None: ...
+
 
 class HostSlot:
     """One replica's place: at most one incarnation at a time, and what is known of the ones before."""
@@ -407,6 +409,7 @@ class FrontSlot:
             self.pulse = Pulse(time.monotonic(), owner.front_limit_s)
             ended, words = await self._live()
             self.connected = False
+            owner.front_lost()
             self.serving.clear()
             self.ended = ended
             if owner.is_stopping():

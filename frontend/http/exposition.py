@@ -19,9 +19,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from frontend.deployment import Availability, DeploymentStatistics
+from frontend.deployment import DeploymentStatistics
 from frontend.http import routes
 from frontend.metrics import Histogram
+from frontend.replica import Availability
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.server import Server
 

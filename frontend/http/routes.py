@@ -146,8 +146,7 @@ class Exchange:
                     record.model = server.resolve(question.model).name
                     if full is not None:
                         raise full
-                    deployment = await server.taker(question.model, context)
-                    decision = await deployment.decide(question, len(body), context, record)
+                    deployment, decision = await server.decide(question, len(body), context, record)
             except (TimeoutError, DeadlineExceeded):
                 # The timer, or the runtime's own look at the clock just before it.
                 raise TimedOut(_timeout_text(record, deadline - record.received)) from None

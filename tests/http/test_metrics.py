@@ -15,10 +15,11 @@ from aiohttp import ClientResponse, ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontend import app
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.http.connection import ClientConnection
 from frontend.keys import ApiKey, KeyRing
 from frontend.metrics import Histogram
+from frontend.replica import Availability
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Status

@@ -293,7 +293,8 @@ def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) 
     """A TOML file at `path`: models by name, each a family and the options of it; `server` are server keys."""
     lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
     for name, fields in models.items():
-        own = ("path", "max_requests", "max_cost", "execution_limit", "load_limit")
+        bounds = ("max_requests", "max_cost", "execution_limit", "load_limit")
+        own = ("path", *bounds, "resident", "pin", "keep_alive", "replicas")
         options = {key: value for key, value in fields.items() if key not in ("family", *own)}
         lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
         lines += [f"{key} = {json.dumps(fields[key])}" for key in own if key in fields]
