@@ -83,6 +83,9 @@ RECENT_DEATHS = 20
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
 
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the progress is told."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -224,7 +227,7 @@ class Supervisor:
         models = [self._fleet.meant(name) for name in self._models]
         fractions = [
             slot.progress.fraction
-            for slot in (slot for hosts in models if not hosts.ready for slot in hosts.slots)
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
             if slot.progress is not None and slot.progress.fraction is not None
         ]
         return Health(
@@ -361,10 +364,14 @@ class Supervisor:
 
     def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
         """Who starts the hosts of a deployment."""
-        if deployment.remote:
-            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if not deployment.remote:
+            return self._local
+        assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if deployment.ray is None:
             return self._remote
-        return self._local
+        from executor_host.launch.ray_hosts import RayLauncher
+
+        return RayLauncher(self._remote, self.console.say)
 
     def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
@@ -428,6 +435,7 @@ class Supervisor:
             pinned=model.pin or model.remote,  # a host that others start cannot be started again for a request
             keep_alive_s=model.keep_alive_s,
             remote=model.remote,
+            ray=model.ray,
         )
 
     def publish(self) -> None:

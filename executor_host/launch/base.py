@@ -39,7 +39,9 @@ class DeploymentSpec:
     """How long its hosts are kept without a request; None: for ever."""
     replicas: int = 1
     remote: bool = False
-    """Whether its hosts are started elsewhere and dial in."""
+    """Whether its hosts are elsewhere and dial in."""
+    ray: Mapping[str, object] | None = None
+    """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,9 @@ class ModelConfig:
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
     remote: bool = False
-    """Whether its hosts are started elsewhere and dial in at `Configuration.hosts`."""
+    """Whether its hosts are elsewhere and dial in at `Configuration.hosts`."""
+    ray: Mapping[str, Any] | None = None
+    """As `DeploymentSpec.ray`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class HostsConfig:
 
     listen: Endpoint
     key: Path
-    allow: Path
+    allow: Path | None
     lease_s: float
 
 
@@ -273,6 +275,14 @@ _MODEL: Schema = {
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
     "remote": ((bool,), "true or false"),
+    "ray": ((dict,), "a table"),
+}
+_RAY: Schema = {
+    "address": ((str,), "the address of a Ray cluster, auto or local"),
+    "num_cpus": ((int, float), "a number of CPUs"),
+    "num_gpus": ((int, float), "a number of GPUs"),
+    "memory": ((int,), "bytes"),
+    "resources": ((dict,), "a table of your cluster's own resources"),
 }
 _HOSTS: Schema = {
     "listen": ((str,), "ADDRESS:PORT"),
@@ -335,7 +345,10 @@ def _build(source: TomlDocument) -> Configuration:
     hosts = _hosts(document["hosts"], source) if "hosts" in document else None
     for model in models:
         if model.remote and hosts is None:
-            source.fail(("models", model.name, "remote"), "hosts can only dial in where there is a table [hosts]")
+            key = "remote" if model.ray is None else "ray"
+            source.fail(("models", model.name, key), "hosts can only dial in where there is a table [hosts]")
+        if model.remote and model.ray is None and hosts is not None and hosts.allow is None:
+            source.fail(("hosts",), f"the key allow is missing: it is {_HOSTS['allow'][1]}")
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
@@ -449,7 +462,11 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
             encode(Deployment(models=[{part: value}], default=name, server={}, open=False), incarnation="check")
         except ProtocolError as error:
             source.fail((*key, part), str(error))
-    remote = fields.get("remote", False)
+    if "ray" in fields:
+        source.only(fields["ray"], _RAY, (*key, "ray"))
+    remote = fields.get("remote", "ray" in fields)
+    if "ray" in fields and not remote:
+        source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
     if path is not None and family.marks and path not in family.bundled and not remote:
         try:
             Path(path).stat()
@@ -484,13 +501,14 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         options=options,
         native=native,
         remote=remote,
+        ray=fields.get("ray"),
     )
 
 
 def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
     key = ("hosts",)
     source.only(fields, _HOSTS, key)
-    for needed in ("listen", "key", "allow"):
+    for needed in ("listen", "key"):
         if needed not in fields:
             source.fail(key, f"the key {needed} is missing: it is {_HOSTS[needed][1]}")
     try:
@@ -500,7 +518,8 @@ def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
     lease = fields.get("lease", DEFAULT_LEASE_S)
     if not LEASE_S[0] <= lease <= LEASE_S[1]:
         source.fail((*key, "lease"), f"{lease} is not {_HOSTS['lease'][1]}")
-    return HostsConfig(listen, Path(fields["key"]), Path(fields["allow"]), float(lease))
+    allow = Path(fields["allow"]) if "allow" in fields else None
+    return HostsConfig(listen, Path(fields["key"]), allow, float(lease))
 
 
 def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:

@@ -171,7 +171,7 @@ MISTAKES = [
         "2 models are resident from the start and 1 may be: give resident = false to all but 1 of a, b",
     ),
     (
-        '[server]\nmax_resident = 1\n[models.a]\nfamily="sparrow"\npin = true\n[models.b]\nfamily="sparrow"\nresident=false',
+        '[server]\nmax_resident=1\n[models.a]\nfamily="sparrow"\npin=true\n[models.b]\nfamily="sparrow"\nresident=false',
         2,
         "server.max_resident",
         "the pinned a take all the room",
