@@ -203,11 +203,12 @@ async def test_the_least_loaded_ready_replica_is_chosen_and_one_death_leaves_the
         with pytest.raises(HostDied):
             await work[0]
         assert two.deployment.availability is Availability.READY
-        late = two.ask()
-        await until(lambda: [replica.load for replica in replicas] == [1, 2], "behind the living one")
+        late = [two.ask(), two.ask()]
+        await until(lambda: [replica.load for replica in replicas] == [1, 3], "behind the living one")
         hosts[1].answer(units[1].call)
-        hosts[1].answer((await hosts[1].unit()).call)
-        await asyncio.gather(work[1], late)
+        for _ in late:
+            hosts[1].answer((await hosts[1].unit()).call)
+        await asyncio.gather(work[1], *late)
         assert not work[2].done()
         successor = FakeHost(context, "3-a")
         two.hosts.append(successor)
