@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from frontend.deployment import Availability, DeploymentStatistics
 from frontend.http import routes
-from frontend.metrics import Histogram
+from frontend.metrics import SECONDS, Histogram
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.server import Server
 
@@ -97,7 +97,7 @@ class FrontCollector(Collector):
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
     total, buckets = 0, []
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+    for bound, count in zip((*map(str, SECONDS), "+Inf"), histogram.counts, strict=True):
         total += count
         buckets.append((bound, total))
     family.add_metric(labels, buckets, histogram.sum)

@@ -18,7 +18,7 @@ from frontend import app
 from frontend.deployment import Availability, Deployment
 from frontend.http.connection import ClientConnection
 from frontend.keys import ApiKey, KeyRing
-from frontend.metrics import Histogram
+from frontend.metrics import SECONDS, Histogram
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Status
@@ -358,7 +358,8 @@ async def test_every_metric_of_ours_is_documented(main: Main) -> None:
 
 def test_a_value_is_in_the_first_bucket_that_it_is_not_above() -> None:
     """As Prometheus' `le` says; the last count is for what is above all bounds."""
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.5):
+    histogram = Histogram()
+    for value in (0.0, SECONDS[0], 0.00011, 31.0):
         histogram.observe(value)
-    assert (histogram.counts, histogram.sum) == ([2, 1, 1], 5.5)
+    assert histogram.counts == [2, 1, *[0] * (len(SECONDS) - 2), 1]
+    assert histogram.sum == pytest.approx(31.00021)
