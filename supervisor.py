@@ -39,10 +39,12 @@ from executor_host.launch import swap as swapping
 from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
+from executor_host.launch.fleet import Conflict, Fleet, OrderFailed
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
 from executor_host.launch.memory import resident_bytes
 from executor_host.launch.probes import Health, ProbeServer
+from executor_host.launch.residency import Bounds
 from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
 from frontend import keys, sockets
 from frontend.cli import config
@@ -67,9 +69,10 @@ from protocol.messages import (
     Progress,
     Serving,
     Status,
+    Want,
     Welcome,
 )
-from protocol.states import Role
+from protocol.states import HostState
 
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
@@ -79,6 +82,9 @@ RECENT_DEATHS = 20
 
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
+
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the progress is told."""
 
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
@@ -145,13 +151,10 @@ class Supervisor:
         self._numbers = itertools.count(1)
         self._models = {model.name: model for model in configuration.models}
         """What each name is configured to be now."""
-        self._deployments: dict[str, Hosts] = {}
-        """Every deployment there is, by id."""
+        self._fleet = Fleet(self, Bounds(configuration.max_resident, configuration.max_resident_bytes))
         for model in configuration.models:
-            spec = self._spec(model)
-            self._deployments[spec.id] = Hosts(self, spec, Role.CURRENT)
-        self._swaps: dict[str, asyncio.Task[None]] = {}
-        """The swap that each name is in the middle of."""
+            self._fleet.add(self._spec(model), present=model.resident)
+        self._orders: set[asyncio.Task[None]] = set()
         self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
         """How the swaps of each name have ended."""
         self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
@@ -171,16 +174,16 @@ class Supervisor:
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
-        for hosts in self._deployments.values():
-            hosts.start()
+        residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
         front.add_done_callback(self.slot_done)
-        opening = self.loop.create_task(self._open_when_warm())
+        opening = self.loop.create_task(self._open_when_warm(residents))
         looking = self.loop.create_task(self._look())
         looking.add_done_callback(self.slot_done)
         await self._stop.wait()
-        for task in (opening, looking, *self._swaps.values()):
+        for task in (opening, looking, *self._orders):
             task.cancel()
+        self._fleet.give_up()
         drained = await self._drain(front)
         self._management.close()
         self._local.close()
@@ -193,8 +196,8 @@ class Supervisor:
             return self._failure.status
         return ServeExit.CLEAN if drained else ServeExit.NOT_DRAINED
 
-    async def _open_when_warm(self) -> None:
-        while not all(slot.up is not None for hosts in self._deployments.values() for slot in hosts.slots):
+    async def _open_when_warm(self, residents: list[Hosts]) -> None:
+        while not all(slot.up is not None for hosts in residents for slot in hosts.slots):
             await self._progressed.wait()
             self._progressed.clear()
         self._open = True
@@ -211,17 +214,16 @@ class Supervisor:
     async def _look(self) -> None:
         while True:
             self._front.look()
-            for hosts in self._deployments.values():
-                for slot in hosts.slots:
-                    slot.look()
+            for slot in self._fleet.slots:
+                slot.look()
             await asyncio.sleep(LOOK_S)
 
     def health(self) -> Health:
         """What the probes may know."""
-        models = [self.meant(name) for name in self._models]
+        models = [self._fleet.meant(name) for name in self._models]
         fractions = [
             slot.progress.fraction
-            for slot in (slot for hosts in models if not hosts.ready for slot in hosts.slots)
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
             if slot.progress is not None and slot.progress.fraction is not None
         ]
         return Health(
@@ -250,13 +252,10 @@ class Supervisor:
             self.console.say("front", "still running after the drain budget; killed")
             self._front.kill()
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
-        hosts = [task for deployment in self._deployments.values() for task in deployment.tasks]
-        for deployment in self._deployments.values():
-            deployment.ask_to_stop(HOSTS_SHARE_S)
+        hosts = self._fleet.ask_to_stop(HOSTS_SHARE_S)
         # However early the front was done: who waits for a stop does not wait for a host that hangs.
         await self._until(min(end, self.loop.time() + STOP_MARGIN_S), hosts)
-        for deployment in self._deployments.values():
-            deployment.kill()
+        self._fleet.kill()
         await asyncio.wait([front, *hosts])
         return in_time
 
@@ -268,8 +267,7 @@ class Supervisor:
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self._front.kill()
-            for hosts in self._deployments.values():
-                hosts.kill()
+            self._fleet.kill()
             for directory in (self.directory, *(door.directory for door in self._doors.values())):
                 directory.close()
             os._exit(ServeExit.INTERRUPTED)
@@ -316,27 +314,29 @@ class Supervisor:
 
     def host_ready(self, slot: HostSlot) -> None:
         """A host is warm, and the front has been told."""
-        self._deployments[slot.deployment.id].notice()
+        self._fleet.host_ready(slot)
         self._progressed.set()
 
     def host_ended(self, slot: HostSlot, ended: ProcessExit) -> None:
         """A host ended. Decide whether the server can go on without it."""
-        hosts = self._deployments[slot.deployment.id]
-        hosts.notice()
+        self._fleet.host_ended(slot)
         if slot.failed is None or self.is_stopping():
             return
-        name = slot.deployment.name
         if not self._open:
             status = ServeExit.CONFIGURATION if ended.status == HostExit.CONFIGURATION else ServeExit.MODEL_FAILED
-            self.fail(status, f"model {name!r} could not be started: {slot.failed}")
+            self.fail(status, f"model {slot.deployment.name!r} could not be started: {slot.failed}")
         else:
             self._give_up_when_none_is_left()
 
     def _give_up_when_none_is_left(self) -> None:
-        failures = {name: self.meant(name).failed for name in self._models}
-        if not self._swaps and None not in failures.values():
+        failures = {name: self._fleet.meant(name).failed for name in self._models}
+        if not self._fleet.busy and None not in failures.values():
             told = "; ".join(f"{name!r}: {why}" for name, why in failures.items())
             self.fail(ServeExit.MODEL_FAILED, f"no model is left: {told}")
+
+    def front_lost(self) -> None:
+        """The front ended, and its requests with it."""
+        self._fleet.front_lost()
 
     def _take_hosts(self, configuration: Configuration) -> RemoteLauncher | None:
         where = configuration.hosts
@@ -360,10 +360,14 @@ class Supervisor:
 
     def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
         """Who starts the hosts of a deployment."""
-        if deployment.remote:
-            assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if not deployment.remote:
+            return self._local
+        assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if deployment.ray is None:
             return self._remote
-        return self._local
+        from executor_host.launch.ray_hosts import RayLauncher
+
+        return RayLauncher(self._remote, self.console.say)
 
     def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
@@ -422,23 +426,11 @@ class Supervisor:
             max_cost=model.max_cost,
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
+            pinned=model.pin,
+            keep_alive_s=model.keep_alive_s,
             remote=model.remote,
+            ray=model.ray,
         )
-
-    def meant(self, name: str) -> Hosts:
-        """The deployment that a configured name means."""
-        return next(hosts for hosts in self._deployments.values() if hosts.spec.name == name and hosts.role.state.named)
-
-    def create(self, spec: DeploymentSpec) -> Hosts:
-        """A coming deployment, known to the front."""
-        hosts = self._deployments[spec.id] = Hosts(self, spec, Role.COMING)
-        self.publish()
-        return hosts
-
-    def drop(self, hosts: Hosts) -> None:
-        """Forget a deployment whose processes are gone, here and in the front."""
-        del self._deployments[hosts.spec.id]
-        self.publish()
 
     def publish(self) -> None:
         """Tell the front what every name means, in one message."""
@@ -448,61 +440,62 @@ class Supervisor:
         """Carry out what an operator wants, or say at once why not."""
 
         def answer(code: str, message: str, report: dict[str, Any] | None = None) -> None:
+            if report is None:
+                self.console.say("framehost", f"{order.action} of {order.model}: {message}")
             self._send(peer, incarnation, Outcome(code=code, message=message, report=report or {}), call)
 
         def say(step: str) -> None:
-            self.console.say("framehost", f"swap of {order.model}: {step}")
-            self._send(peer, incarnation, Progress(stage="swap", note=step), call)
+            self.console.say("framehost", f"{order.action} of {order.model}: {step}")
+            self._send(peer, incarnation, Progress(stage=order.action, note=step), call)
 
-        model = self._models.get(order.model)
-        if model is None:
-            answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
-            return
-        try:
-            mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(model, order.settings, self.configuration.request_timeout_s)
-        except (ValueError, ConfigurationError) as error:
-            answer("invalid", str(error))
-            return
         if self.is_stopping():
             answer("conflict", "the server is stopping")
         elif not self._open:
             answer("conflict", "the server is still starting its models")
-        elif order.model in self._swaps:
-            answer("conflict", f"{order.model!r} is being swapped already")
+        elif order.model not in self._models:
+            answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
         else:
-            task = self.loop.create_task(self._swap(successor, mode, say, answer))
-            self._swaps[order.model] = task
+            task = self.loop.create_task(self._carry_out(order, answer, say))
+            self._orders.add(task)
+            task.add_done_callback(self._orders.discard)
             task.add_done_callback(self.slot_done)
 
-    async def _swap(
-        self,
-        successor: ModelConfig,
-        mode: swapping.Mode,
-        say: Callable[[str], None],
-        answer: Callable[[str, str, dict[str, Any] | None], None],
-    ) -> None:
-        name = successor.name
+    async def _carry_out(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
         try:
-            report = await swapping.swap(self.meant(name), self._spec(successor), mode, self, say)
+            if order.action == "swap":
+                await self._swap(order, answer, say)
+            elif order.action == "load":
+                answer("done", await self._fleet.load(order.model))
+            else:
+                answer("done", await self._fleet.unload(order.model))
+        except Conflict as error:
+            answer("conflict", str(error))
         except swapping.SwapFailed as error:
-            self._swapped[name]["failed"] += 1
-            answer("failed", str(error), None)
-            self.console.say("framehost", f"swap of {name}: failed: {error}")
+            self._swapped[order.model]["failed"] += 1
+            answer("failed", str(error))
+        except OrderFailed as error:
+            answer("failed", str(error))
         except asyncio.CancelledError:
-            answer("failed", "the server is stopping; the swap was given up", None)
+            answer("failed", f"the server is stopping; the {order.action} was given up")
             raise
-        else:
-            self._models[name] = successor
-            self._swapped[name]["done"] += 1
-            text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
-            if report.held_bytes:
-                text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
-            self.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
-            answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))
-        finally:
-            del self._swaps[name]
         self._give_up_when_none_is_left()
+
+    async def _swap(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
+        name = order.model
+        try:
+            mode = swapping.Mode(order.settings.get("mode", "start-first"))
+            successor = config.successor(self._models[name], order.settings, self.configuration.request_timeout_s)
+        except (ValueError, ConfigurationError) as error:
+            answer("invalid", str(error))
+            return
+        report = await self._fleet.swap(name, self._spec(successor), mode, say)
+        self._models[name] = successor
+        self._swapped[name]["done"] += 1
+        text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
+        if report.held_bytes:
+            text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
+        self.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
+        answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))
 
     # The management lane
 
@@ -542,8 +535,9 @@ class Supervisor:
         elif isinstance(message, Overdue) and from_front:
             self._overdue(message)
         elif isinstance(message, Drained) and from_front:
-            if (hosts := self._deployments.get(message.deployment)) is not None:
-                hosts.drained.set()
+            self._fleet.drained(message.deployment)
+        elif isinstance(message, Want) and from_front:
+            self._fleet.usage(message.wanted, message.idle)
         elif isinstance(message, Order):
             self._order(peer, envelope.incarnation, envelope.call, message)
         elif isinstance(message, Status):
@@ -561,10 +555,10 @@ class Supervisor:
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )
         self.tell_front(self._table())
-        for slot in (slot for hosts in self._deployments.values() for slot in hosts.slots):
+        for slot in self._fleet.slots:
             if slot.up is not None:
                 self.tell_front(slot.up)
-            elif self._open:
+            elif self._open and slot.incarnation and slot.state != HostState.STOPPED.value:
                 self.tell_front(
                     HostDown(
                         deployment=slot.deployment.id,
@@ -579,7 +573,7 @@ class Supervisor:
                 )
 
     def _overdue(self, message: Overdue) -> None:
-        hosts = self._deployments.get(message.deployment)
+        hosts = self._fleet.find(message.deployment)
         for slot in [] if hosts is None else hosts.slots:
             if slot.incarnation == message.incarnation:
                 limit = slot.deployment.execution_limit_s or 0.0
@@ -587,7 +581,7 @@ class Supervisor:
 
     def _table(self) -> Deployment:
         return Deployment(
-            models=[hosts.row() for hosts in self._deployments.values()],
+            models=[hosts.row() for hosts in self._fleet],
             default=self.configuration.default,
             server=self.server_limits,
             open=self._open,
@@ -624,14 +618,19 @@ class Supervisor:
             "front": front,
             "swaps": self._swapped,
             "deaths": list(self._deaths),
-            "hosts": [self._row(hosts, slot) for hosts in self._deployments.values() for slot in hosts.slots],
+            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
         }
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
         native = self.natives.get(hosts.spec.name)
+        idle_s = self._fleet.idle_s(hosts)
         return {
             **slot.report(),
+            **({"state": hosts.state} if hosts.state == "absent" else {}),
             "role": hosts.role.state.value,
+            "idle_s": None if idle_s is None else round(idle_s, 1),
+            "keep_alive_s": hosts.spec.keep_alive_s,
+            "pinned": hosts.spec.pinned,
             "native": "" if native is None else url_of(native),
         }
 
@@ -751,7 +750,7 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, status, swap
+    from frontend.cli import batch, check, completion, decide, fetch, orders, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -773,7 +772,7 @@ def parser() -> argparse.ArgumentParser:
     decide.add_to(commands)
     batch.add_to(commands)
     status.add_to(commands)
-    swap.add_to(commands)
+    orders.add_to(commands)
     check.add_to(commands, inspection.examine)
     launching.add_to(commands)
     fetch.add_to(commands)

@@ -76,7 +76,7 @@ class Allowed:
     """What an authenticator of pyzmq asks: whether the holder of a public key may connect."""
 
     def __init__(self, keys: Collection[bytes]) -> None:
-        self.keys = frozenset(keys)
+        self.keys = set(keys)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by the library with the key in Z85."""

@@ -28,33 +28,61 @@ from executor_host.errors import ConfigurationError, DialInFailed
 from executor_host.executors.base import Executor
 from executor_host.main import Host, Place
 from protocol import families
-from protocol.curve import DOMAIN, Security
+from protocol.curve import DOMAIN, KeyPair, Security
 from protocol.exits import HostExit
 from protocol.tensors import Blob
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Be a host until it ends, and end the process with a `HostExit`."""
-    status = serve(arguments)
+    status = _command(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     # No interpreter teardown: device libraries are known to crash there, after the work is done and answered.
     os._exit(status)
 
 
-def serve(arguments: argparse.Namespace) -> HostExit:
-    """Dial in, load, and serve until it is over."""
+def _command(arguments: argparse.Namespace) -> HostExit:
     try:
         own = curve.read_pair(Path(arguments.key))
         server = curve.read_public(Path(arguments.server_key))
-        family = families.find(arguments.family)
         ports = _ports(arguments.ports)
-        address = arguments.bind or _address_towards(arguments.connect)
+    except ConfigurationError as error:
+        return _cannot(HostExit.CONFIGURATION, str(error))
+    return serve(
+        arguments.connect,
+        own,
+        server,
+        model=arguments.model,
+        family_name=arguments.family,
+        path=arguments.path,
+        bind=arguments.bind,
+        ports=ports,
+        timeout_s=arguments.connect_timeout,
+    )
+
+
+def serve(
+    connect: str,
+    own: KeyPair,
+    server: bytes,
+    *,
+    model: str,
+    family_name: str,
+    path: str | None = None,
+    bind: str | None = None,
+    ports: tuple[int, int] = (0, 0),
+    timeout_s: float,
+) -> HostExit:
+    """Dial in at `connect`, load, and serve until it is over. On the process's main thread: it takes the signals."""
+    try:
+        family = families.find(family_name)
+        address = bind or _address_towards(connect)
     except (ConfigurationError, families.UnknownFamily) as error:
         return _cannot(HostExit.CONFIGURATION, str(error))
-    lane = ServerLane(arguments.connect, own, server)
+    lane = ServerLane(connect, own, server)
     try:
-        assigned = lane.ask(arguments.model, family.name, timeout_s=arguments.connect_timeout)
+        assigned = lane.ask(model, family.name, timeout_s=timeout_s)
     except DialInFailed as error:
         return _cannot(HostExit.REFUSED, error.message)
     print(f"framehost: this host is {assigned.deployment} {assigned.incarnation}", file=sys.stderr, flush=True)
@@ -69,7 +97,7 @@ def serve(arguments: argparse.Namespace) -> HostExit:
     authenticator.start()
     authenticator.configure_curve_callback(DOMAIN.decode(), curve.Allowed([server]))
     try:
-        path = arguments.path or assigned.path
+        path = path or assigned.path
         executor: Executor = families.resolve(family.executor)(path, assigned.options)
         place = Place(
             control=f"tcp://{address}:{ports[0]}",

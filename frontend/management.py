@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import zmq
@@ -30,6 +29,7 @@ from protocol.messages import (
     Overdue,
     Serving,
     Status,
+    Want,
     Welcome,
 )
 from protocol.messages import Deployment as DeploymentTable
@@ -37,6 +37,9 @@ from protocol.states import Role
 
 ANSWER_S = 1.0
 """How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
+
+TIMER_SLACK_S = 0.01
+"""A timer may fire this much early by the clock that idleness is counted on."""
 
 log = logging.getLogger("framehost.management")
 
@@ -64,6 +67,9 @@ class Management:
         self._opened = False
         self._deployments: dict[str, Deployment] = {}
         """All of them, by id."""
+        self._wanted: dict[str, None] = {}
+        """Ids of absent deployments that requests wait for, in the order of coming."""
+        self._expiring: dict[str, asyncio.TimerHandle] = {}
         self._asked: asyncio.Future[Mapping[str, Any]] | None = None
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
@@ -141,8 +147,7 @@ class Management:
                     zmq_context=self._context,
                     epoch=self._epoch,
                     pool=server.pool,
-                    on_drained=lambda drained: self.tell(Drained(deployment=drained)),
-                    on_overdue=partial(self._overdue, row["id"]),
+                    listener=self,
                     secure=self._secure,
                 )
             self._deployments[deployment.id] = deployment
@@ -158,17 +163,59 @@ class Management:
             if server.deployments.get(deployment.name) is not deployment
         }
         for deployment, row in zip(self._deployments.values(), table.models, strict=True):
-            deployment.assume(Role(row["role"]))
+            deployment.assume(row)
         for dropped in known.values():
-            dropped.assume(Role.RETIRED)
             dropped.close(f"model {dropped.name!r} was replaced by another one")
+        self._tell_usage()
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
             self._on_open()
 
-    def _overdue(self, deployment: str, incarnation: str, seconds: float) -> None:
-        self.tell(Overdue(deployment=deployment, incarnation=incarnation, elapsed_s=seconds))
+    # What deployments are used for
+
+    def drained(self, deployment: Deployment) -> None:
+        self.tell(Drained(deployment=deployment.id))
+
+    def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment.id, incarnation=incarnation, elapsed_s=seconds))
+
+    def usage_changed(self, deployment: Deployment) -> None:
+        if deployment.wanted:
+            self._wanted.setdefault(deployment.id)
+            self._tell_usage()
+        elif self._wanted:
+            self._tell_usage()
+        if deployment.keep_alive_s is not None and deployment.idle_s is not None:
+            self._expire_later(deployment, deployment.keep_alive_s)
+
+    def _tell_usage(self) -> None:
+        """Send the whole picture: it replaces the former one, so that nothing can be missed."""
+        self._wanted = {name: None for name in self._wanted if self._is_wanted(name)}
+        idle = {deployment.id: deployment.idle_s for deployment in self._deployments.values()}
+        self.tell(
+            Want(wanted=list(self._wanted), idle={key: idle_s for key, idle_s in idle.items() if idle_s is not None})
+        )
+
+    def _is_wanted(self, name: str) -> bool:
+        return name in self._deployments and self._deployments[name].wanted
+
+    def _expire_later(self, deployment: Deployment, seconds: float) -> None:
+        """Say it when a deployment has been idle for as long as it is kept. One timer each, however busy it is."""
+        if deployment.id not in self._expiring:
+            self._expiring[deployment.id] = self._server.loop.call_later(
+                seconds + TIMER_SLACK_S, self._expired, deployment
+            )
+
+    def _expired(self, deployment: Deployment) -> None:
+        del self._expiring[deployment.id]
+        idle_s = deployment.idle_s
+        if self._deployments.get(deployment.id) is not deployment or idle_s is None or deployment.keep_alive_s is None:
+            return  # dropped, or busy: it comes back when it is idle
+        if idle_s < deployment.keep_alive_s:
+            self._expire_later(deployment, deployment.keep_alive_s - idle_s)
+        elif deployment.present:
+            self._tell_usage()
 
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""

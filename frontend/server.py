@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
+from frontend.answers import Answer
+from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
+from frontend.families.base import Decision
 from frontend.keys import KeyRing
 from frontend.metrics import Metrics
-from frontend.questions import ALIASES
-from frontend.requests import RequestTable
+from frontend.questions import ALIASES, DecisionRequest
+from frontend.replica import Availability
+from frontend.requests import RequestRecord, RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from protocol.states import Role
@@ -111,6 +114,23 @@ class Server:
             await deployment.moved()
         return deployment
 
+    async def decide(
+        self,
+        question: DecisionRequest,
+        size: int,
+        context: ExecutionContext,
+        record: RequestRecord,
+        on_answer: Callable[[str, Answer], None] | None = None,
+    ) -> tuple[Deployment, Decision]:
+        """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
+        that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
+        while True:
+            deployment = await self.taker(question.model, context)
+            try:
+                return deployment, await deployment.decide(question, size, context, record, on_answer)
+            except Moved:
+                continue
+
     def refuse_when_draining(self) -> None:
         """Raise `Unavailable` once a stop has been asked for."""
         if self.draining:
@@ -136,13 +156,14 @@ class Server:
                 return 404, {"status": "unknown", "models": {}}
             chosen = (self.deployments[only],)
         models = {deployment.name: deployment.availability.value for deployment in chosen}
-        ready = sum(state == Availability.READY.value for state in models.values())
+        # An absent model answers too: the request that needs it has it loaded.
+        able = sum(state in (Availability.READY.value, Availability.ABSENT.value) for state in models.values())
         if self.draining:
             status = "draining"
-        elif ready == len(models) and ready:
+        elif able == len(models) and able:
             status = "ok"
-        elif ready:
+        elif able:
             status = "degraded"
         else:
             status = "unavailable"
-        return (200 if ready and not self.draining else 503), {"status": status, "models": models}
+        return (200 if able and not self.draining else 503), {"status": status, "models": models}

@@ -50,6 +50,9 @@ class Family:
     marks: tuple[str, ...] = ()
     """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
     With them, a configured path is one of the file system and has to exist."""
+    general: bool = False
+    """Whether its marks are files that checkpoints of other families have, too: it is what a folder is when no other
+    family's marks are there."""
     front_files: tuple[str, ...] = ()
     """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
@@ -135,6 +138,15 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.embedding_checkpoint:inspect",
             marks=("modules.json",),
             front_files=("tokenizer.json", "sentence_bert_config.json"),
+        ),
+        Family(
+            name="transformers",
+            processor="frontend.families.transformers:TransformersProcessor",
+            executor="executor_host.executors.transformers:TransformersExecutor",
+            payload="protocol.payloads:TextRequest",
+            inspect="executor_host.executors.transformers_checkpoint:inspect",
+            marks=("config.json", "*.gguf"),
+            general=True,
         ),
     )
 }

@@ -73,6 +73,18 @@ def trees(value: object) -> bool:
     return True
 
 
+def texts(limit: int) -> Check:
+    """A list of non-empty texts of at most `limit` characters each."""
+    one = text(limit, empty=False)
+    return lambda value: type(value) is list and all(map(one, value)) and len(value) <= limits.MAX_ITEMS
+
+
+def numbers(limit: int) -> Check:
+    """A map of numbers by non-empty texts of at most `limit` characters."""
+    one = text(limit, empty=False)
+    return lambda value: type(value) is dict and all(one(key) and number(item) for key, item in value.items())
+
+
 def path(value: object) -> bool:
     """A list of keys (text) and indexes (integers)."""
     return type(value) is list and all(type(item) in (str, int) for item in value) and len(value) <= limits.MAX_ITEMS

@@ -36,10 +36,12 @@ from protocol.fields import (
     fraction,
     integer,
     number,
+    numbers,
     one_of,
     optional,
     path,
     text,
+    texts,
     tree,
     trees,
 )
@@ -87,6 +89,7 @@ class Kind(enum.IntEnum):
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
 _DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
+_DEPLOYMENTS = texts(limits.MAX_DEPLOYMENT_CHARS)
 _TEXT = text(limits.MAX_TEXT_CHARS)
 _COUNT = integer(0, limits.MAX_CALL_ID)
 _PUBLIC_KEY = exactly(limits.CURVE_KEY_CHARS)
@@ -379,11 +382,13 @@ class Deployment(Message):
     open: bool
 
 
-@_message(Kind.WANT, Lane.MANAGEMENT, checks={"model": _NAME})
+@_message(Kind.WANT, Lane.MANAGEMENT, checks={"wanted": _DEPLOYMENTS, "idle": numbers(limits.MAX_DEPLOYMENT_CHARS)})
 class Want(Message):
-    """A valid request waits for a model that has no host."""
+    """Which absent deployments valid requests wait for, in the order of coming, and which others have no request and
+    for how long, in seconds. It replaces the former one."""
 
-    model: str
+    wanted: list[Any]
+    idle: dict[str, Any]
 
 
 @_message(Kind.SERVING, Lane.MANAGEMENT, checks={"address": _TEXT})
@@ -408,7 +413,7 @@ class Overdue(Message):
 
 @_message(Kind.DRAINED, Lane.MANAGEMENT, checks={"deployment": _DEPLOYMENT})
 class Drained(Message):
-    """A held or retired deployment has no request left, and will get none unless it becomes current again."""
+    """A deployment that is held, retired or to leave has no request left that needs its hosts."""
 
     deployment: str
 
@@ -416,7 +421,7 @@ class Drained(Message):
 @_message(
     Kind.ORDER,
     Lane.MANAGEMENT,
-    checks={"action": one_of(("swap",)), "model": _NAME, "settings": tree},
+    checks={"action": one_of(("swap", "load", "unload")), "model": _NAME, "settings": tree},
 )
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.

@@ -33,9 +33,15 @@ class DeploymentSpec:
     """How long a host may owe an answer before it is ended; None: for ever."""
     load_limit_s: float | None = None
     """How long a host may load and warm up before it is ended; None: for ever."""
+    pinned: bool = False
+    """Its hosts are never stopped to make room, nor because they are idle."""
+    keep_alive_s: float | None = None
+    """How long its hosts are kept without a request; None: for ever."""
     replicas: int = 1
     remote: bool = False
-    """Whether its hosts are started elsewhere and dial in."""
+    """Whether its hosts are elsewhere and dial in."""
+    ray: Mapping[str, object] | None = None
+    """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,16 @@ class Hosts:
         self.spec = spec
         self.role = Machine(ROLES, role)
         self.slots = [HostSlot(owner, spec, replica) for replica in range(spec.replicas)]
+        self.present = True
+        """Whether its hosts are there or being started, and are not about to be stopped for room."""
+        self.refusal = ""
+        """Why there cannot be room for it, once somebody has tried."""
         self.drained = asyncio.Event()
-        """The front has said that no request is left in it, since it was held or retired."""
+        """The front has said that no request needs its hosts, since it was held, retired or to leave."""
+        self.begun = asyncio.Event()
+        """Since somebody wanted it: it is being started, or cannot be."""
         self.settled = asyncio.Event()
-        """Since the last `start`: one host has been ready, or none will be."""
+        """Since somebody wanted it: one host has been ready, or none will be."""
         self._owner = owner
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -47,6 +53,8 @@ class Hosts:
         """Start every host. Only when none runs. `trial` as `HostSlot.start`."""
         assert not self.running, f"{self.spec.id} is running already"
         self.settled.clear()
+        self.begun.set()
+        self.present, self.refusal = True, ""
         self._tasks = [slot.start(trial=trial) for slot in self.slots]
         for task in self._tasks:
             task.add_done_callback(self._owner.slot_done)
@@ -69,9 +77,12 @@ class Hosts:
 
     @property
     def state(self) -> str:
-        """For people and probes: "ready" when a host is, "failed" when none will be, else where the first one is."""
+        """For people and probes: "ready" when a host is, "failed" when none will be, "absent" when there is none and
+        a request would have it started, else where the first one is."""
         if self.ready:
             return HostState.READY.value
+        if not self.running and self.failed is None:
+            return "absent"
         return next((slot.state for slot in self.slots if slot.failed is None), "failed")
 
     def notice(self) -> None:
@@ -84,6 +95,26 @@ class Hosts:
         self.role.advance(event)
         self.drained.clear()
 
+    def leave(self) -> None:
+        """It has to make room: no request may count on its hosts any more. The front is told by the next table."""
+        self.present = False
+        self.drained.clear()
+
+    def refuse(self, why: str) -> None:
+        """There cannot be room for it."""
+        self.refusal = why
+        self.begun.set()
+        self.settled.set()
+
+    @property
+    def resident_bytes(self) -> int:
+        """What its processes on this machine, and whatever they have started, have in memory now."""
+        return sum(map(group_resident_bytes, self._groups))
+
+    @property
+    def _groups(self) -> list[int]:
+        return [] if self.spec.remote else [slot.pid for slot in self.slots if slot.pid]
+
     def ask_to_stop(self, budget_s: float) -> None:
         """Have every host finish what it executes and go; no new ones are started."""
         for slot in self.slots:
@@ -95,8 +126,8 @@ class Hosts:
 
         Cancelled, the processes have been asked to go and nobody waits for them.
         """
-        groups = [slot.pid for slot in self.slots if slot.pid]
-        before = sum(map(group_resident_bytes, groups))
+        groups = self._groups
+        before = self.resident_bytes
         self.ask_to_stop(budget_s)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=budget_s + STOP_MARGIN_S)
@@ -128,6 +159,9 @@ class Hosts:
             "max_requests": spec.max_requests,
             "max_cost": spec.max_cost,
             "execution_limit_s": spec.execution_limit_s,
+            "keep_alive_s": None if spec.pinned else spec.keep_alive_s,
+            "present": self.present,
+            "refusal": self.refusal,
             "replicas": spec.replicas,
         }
 

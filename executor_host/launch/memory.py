@@ -49,3 +49,20 @@ async def freed(level: Callable[[], int], *, limit_s: float) -> int:
     while (now := level()) > 0 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(POLL_S)
     return now
+
+
+def checkpoint_bytes(path: str | None) -> int:
+    """What is at `path`, a file or a folder with everything below it; 0 when there is nothing to be measured there.
+
+    A first guess at what a model takes in memory, until it has been loaded once.
+    """
+    if path is None:
+        return 0
+    total = 0
+    try:
+        for file in [Path(path), *Path(path).rglob("*")]:
+            if file.is_file():
+                total += file.stat().st_size
+    except OSError:
+        pass  # it is being written or removed: a guess is a guess
+    return total

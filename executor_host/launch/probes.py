@@ -55,7 +55,8 @@ def answer(target: str, health: Health) -> tuple[int, dict[str, Any]]:
     path = target.partition("?")[0]
     if path not in ("/livez", "/startupz", "/readyz"):
         return 404, {"status": "unknown path", "paths": ["/livez", "/startupz", "/readyz"]}
-    ready = health.models.count("ready")
+    # An absent model can answer: the request that needs it has it loaded.
+    ready = health.models.count("ready") + health.models.count("absent")
     if health.stopping:
         status, good = "stopping", False
     elif not health.started:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -47,8 +46,8 @@ class RemoteHosts:
     """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
     key: Path
     """The server's own NAME.key_secret."""
-    allow: Path
-    """A folder with the NAME.key of every host that may dial in."""
+    allow: Path | None
+    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
     lease_s: float
 
 
@@ -121,6 +120,15 @@ class RemoteHost(ProcessHandle):
         return f"remote process {self.hello.pid} on {self.hello.machine}{where}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One incarnation that waits for its host."""
+
+    spec: HostSpec
+    public_key: bytes | None
+    assigned: asyncio.Future[RemoteHost]
+
+
 class RemoteLauncher(HostLauncher):
     """Waits for hosts to dial in. `start` returns when one has, and waits as long as none does."""
 
@@ -139,10 +147,11 @@ class RemoteLauncher(HostLauncher):
         self._say = say
         self._models = models
         self._version = metadata.version("framehost")
-        self._waiting: defaultdict[str, deque[tuple[HostSpec, asyncio.Future[RemoteHost]]]] = defaultdict(deque)
+        self._waiting: list[_Place] = []
         self._hosts: dict[bytes, RemoteHost] = {}
         self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.shadow(context))
-        self._authenticator.configure_curve_callback(DOMAIN.decode(), curve.Allowed(curve.read_allowed(where.allow)))
+        self._allowed = curve.Allowed(() if where.allow is None else curve.read_allowed(where.allow))
+        self._authenticator.configure_curve_callback(DOMAIN.decode(), self._allowed)
         self._authenticator.start()
         self._socket = listen(where.address, self._heard, Security(self.own, where.lease_s))
 
@@ -151,18 +160,21 @@ class RemoteLauncher(HostLauncher):
         """Where hosts dial in, with the port that the system chose."""
         return self._socket.address
 
-    async def start(self, spec: HostSpec) -> RemoteHost:
-        """Raises `OSError` when a host dialled in and then did not answer."""
-        name = spec.deployment.name
-        assigned: asyncio.Future[RemoteHost] = asyncio.get_running_loop().create_future()
-        entry = (spec, assigned)
-        self._waiting[name].append(entry)
-        self._say(name, f"waiting for a host to dial in at {self.address}")
+    async def start(self, spec: HostSpec, public_key: bytes | None = None) -> RemoteHost:
+        """`public_key`: of the one host that may have this place; None: any on the list. Raises `OSError` when a host
+        dialled in and then did not answer."""
+        place = _Place(spec, public_key, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        if public_key is None:
+            self._say(spec.deployment.name, f"waiting for a host to dial in at {self.address}")
+        else:
+            self._allowed.keys.add(public_key)
         try:
-            host = await assigned
+            host = await place.assigned
         finally:
-            if entry in self._waiting[name]:
-                self._waiting[name].remove(entry)
+            self._waiting.remove(place)
+            if public_key is not None:
+                self._allowed.keys.discard(public_key)
         try:
             async with asyncio.timeout(LISTENING_TIMEOUT_S):
                 await host.listening.wait()
@@ -205,7 +217,9 @@ class RemoteLauncher(HostLauncher):
             self._say("framehost", f"a host on {hello.machine} is sent away: {refusal.message}")
             self._tell(peer, refusal)
             return
-        spec, assigned = self._waiting[hello.model].popleft()
+        place = self._place_for(hello)
+        assert place is not None
+        spec = place.spec
         security = Security(self.own, self._lease_s, server=hello.public_key.encode())
         host = RemoteHost(peer, hello, security, self._dismiss)
         self._hosts[peer] = host
@@ -219,7 +233,7 @@ class RemoteLauncher(HostLauncher):
                 lease_s=self._lease_s,
             ),
         )
-        assigned.set_result(host)
+        place.assigned.set_result(host)
 
     def _refusal(self, hello: DialIn) -> Refused | None:
         if hello.version != self._version:
@@ -236,11 +250,17 @@ class RemoteLauncher(HostLauncher):
             return Refused(
                 code="other_family", message=f"{hello.model!r} is of the family {family}, the host is {hello.family}"
             )
-        waiting = self._waiting[hello.model]
-        while waiting and waiting[0][1].done():
-            waiting.popleft()
-        if not waiting:
+        if self._place_for(hello) is None:
             return Refused(code="not_wanted", message=f"{hello.model!r} has all the hosts it is configured for")
+        return None
+
+    def _place_for(self, hello: DialIn) -> _Place | None:
+        """The one that was made for this host, else the one that has waited longest for any."""
+        places = [p for p in self._waiting if p.spec.deployment.name == hello.model and not p.assigned.done()]
+        for key in (hello.public_key.encode(), None):
+            for place in places:
+                if place.public_key == key:
+                    return place
         return None
 
     def _tell(self, peer: bytes, message: Message) -> None:

@@ -52,8 +52,7 @@ class Effects(Protocol):
     """What a swap does to the world."""
 
     drain_s: float
-
-    def clock(self) -> float: ...
+    clock: Callable[[], float]
 
     def create(self, spec: DeploymentSpec) -> Hosts:
         """A coming deployment, known to the front."""
@@ -61,6 +60,15 @@ class Effects(Protocol):
 
     def publish(self) -> None:
         """Tell the front what every name means, in one message."""
+        ...
+
+    async def begin(self, hosts: Hosts) -> str:
+        """Start it as soon as there is room, before anybody else who waits for room, and wait until it is settled;
+        why there is no ready host, or nothing when there is one."""
+        ...
+
+    def left(self, hosts: Hosts) -> None:
+        """Its processes are gone, and somebody else may have the room."""
         ...
 
     def drop(self, hosts: Hosts) -> None:
@@ -84,7 +92,7 @@ async def _start_first(old: Hosts, spec: DeploymentSpec, effects: Effects, say: 
     say(f"starting {spec.id} beside {old.spec.id}")
     new = effects.create(spec)
     why = await _warm(new, effects)
-    if why is not None:
+    if why:
         raise SwapFailed(f"{spec.id} could not be started: {why}. {old.spec.id} has not been touched and serves on")
     new.become(RoleEvent.SWITCH)
     old.become(RoleEvent.REPLACE)
@@ -105,15 +113,15 @@ async def _stop_first(old: Hosts, spec: DeploymentSpec, effects: Effects, say: C
     freed = await old.stop(effects.drain_s)
     say(f"{old.spec.id} is gone; starting {spec.id}")
     new = effects.create(spec)
+    effects.left(old)
     why = await _warm(new, effects)
-    if why is not None:
+    if why:
         say(f"{spec.id} could not be started: {why}; starting {old.spec.id} again")
-        old.start()
-        await old.settled.wait()
+        other = await effects.begin(old)
         old.become(RoleEvent.RESTORE)
         effects.publish()
         gap = effects.clock() - began
-        restored = "serves again" if old.failed is None else f"could not be started again either: {old.failed}"
+        restored = f"could not be started again either: {other}" if other else "serves again"
         raise SwapFailed(
             f"{spec.id} could not be started: {why}. {old.spec.id} {restored}; newcomers waited {gap:.2f} s"
         )
@@ -128,14 +136,11 @@ def _report(old: Hosts, new: Hosts, mode: Mode, total_s: float, gap_s: float, fr
     return SwapReport(new.spec.name, old.spec.id, new.spec.id, mode.value, total_s, gap_s, freed.bytes, freed.held)
 
 
-async def _warm(new: Hosts, effects: Effects) -> str | None:
-    """Start it and wait for its first ready host; None then, else why there is none, and nothing of it is left."""
-    new.start(trial=True)
-    await new.settled.wait()
-    if new.ready:
-        return None
-    why = new.failed or "its host ended as soon as it was ready"
-    await new.stop(0.0)
-    new.become(RoleEvent.REPLACE)
-    effects.drop(new)
+async def _warm(new: Hosts, effects: Effects) -> str:
+    """Start it and wait for its first ready host; why there is none, and then nothing of it is left."""
+    why = await effects.begin(new)
+    if why:
+        await new.stop(0.0)
+        new.become(RoleEvent.REPLACE)
+        effects.drop(new)
     return why

@@ -9,6 +9,8 @@ max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
 tracing = false             # OpenTelemetry spans; needs the extra otel
+max_resident = 4            # optional: how many models may have hosts at once
+max_resident_bytes = 0      # optional: how much memory these may take together
 restarts = 5                # how often in a row a dead process is started again; 0: never
 front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
 health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
@@ -20,6 +22,9 @@ family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+resident = true             # false: its hosts are started when a request needs them
+pin = false                 # true: they are never stopped to make room for others, nor by keep_alive
+keep_alive = 0              # seconds without a request after which they are stopped; 0: never
 execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
 load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
@@ -107,11 +112,19 @@ class ModelConfig:
     """How long its host may owe an answer before it is ended; None: for ever."""
     load_limit_s: float | None = None
     """How long its host may load and warm up before it is ended; None: for ever."""
+    resident: bool = True
+    """Whether its hosts are started with the server, and not by the first request."""
+    pin: bool = False
+    """Its hosts are never stopped to make room, nor because they are idle."""
+    keep_alive_s: float | None = None
+    """How long its hosts are kept without a request; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
     remote: bool = False
-    """Whether its hosts are started elsewhere and dial in at `Configuration.hosts`."""
+    """Whether its hosts are elsewhere and dial in at `Configuration.hosts`."""
+    ray: Mapping[str, Any] | None = None
+    """As `DeploymentSpec.ray`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,7 @@ class HostsConfig:
 
     listen: Endpoint
     key: Path
-    allow: Path
+    allow: Path | None
     lease_s: float
 
 
@@ -142,6 +155,10 @@ class Configuration:
     """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
     health: Endpoint | None = None
     """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
+    max_resident: int | None = None
+    """How many models may have hosts at once; None: all."""
+    max_resident_bytes: int | None = None
+    """How much memory the hosts of all models may take together; None: all there is."""
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
@@ -229,6 +246,8 @@ _SERVER: Schema = {
     "keys": ((str,), "the path of a key file"),
     "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
+    "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
+    "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "health": ((str,), "ADDRESS:PORT"),
 }
@@ -237,11 +256,22 @@ _MODEL: Schema = {
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "resident": ((bool,), "true or false"),
+    "pin": ((bool,), "true or false"),
+    "keep_alive": ((int, float), f"seconds, 0 (for ever) to {MAX_SECONDS}"),
     "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
     "remote": ((bool,), "true or false"),
+    "ray": ((dict,), "a table"),
+}
+_RAY: Schema = {
+    "address": ((str,), "the address of a Ray cluster, auto or local"),
+    "num_cpus": ((int, float), "a number of CPUs"),
+    "num_gpus": ((int, float), "a number of GPUs"),
+    "memory": ((int,), "bytes"),
+    "resources": ((dict,), "a table of your cluster's own resources"),
 }
 _HOSTS: Schema = {
     "listen": ((str,), "ADDRESS:PORT"),
@@ -276,6 +306,9 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+    for key in ("max_resident", "max_resident_bytes"):
+        if key in server and not 0 < server[key] <= MAX_AMOUNT:
+            source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if server.get("tracing") and not _installed(TRACING_MODULE):
         source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
     if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
@@ -295,10 +328,14 @@ def _build(source: TomlDocument) -> Configuration:
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
+    _check_room(models, server.get("max_resident"), source)
     hosts = _hosts(document["hosts"], source) if "hosts" in document else None
     for model in models:
         if model.remote and hosts is None:
-            source.fail(("models", model.name, "remote"), "hosts can only dial in where there is a table [hosts]")
+            key = "remote" if model.ray is None else "ray"
+            source.fail(("models", model.name, key), "hosts can only dial in where there is a table [hosts]")
+        if model.remote and model.ray is None and hosts is not None and hosts.allow is None:
+            source.fail(("hosts",), f"the key allow is missing: it is {_HOSTS['allow'][1]}")
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
@@ -324,12 +361,33 @@ def _build(source: TomlDocument) -> Configuration:
         access_log=server.get("access_log", False),
         tracing=server.get("tracing", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        max_resident=server.get("max_resident"),
+        max_resident_bytes=server.get("max_resident_bytes"),
         front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
         health=health,
         keys=key_file,
         cors=tuple(origins),
         hosts=hosts,
     )
+
+
+def _check_room(models: Sequence[ModelConfig], bound: int | None, source: TomlDocument) -> None:
+    """Refuse what `max_resident` could never keep. What fits into bytes is known when models have been loaded."""
+    if bound is None:
+        return
+    resident = [model.name for model in models if model.resident]
+    if len(resident) > bound:
+        source.fail(
+            ("server", "max_resident"),
+            f"{len(resident)} models are resident from the start and {bound} may be: "
+            f"give resident = false to all but {bound} of {', '.join(resident)}",
+        )
+    pinned = [model.name for model in models if model.pin]
+    if len(pinned) == bound and len(models) > bound:
+        source.fail(
+            ("server", "max_resident"),
+            f"the pinned {', '.join(pinned)} take all the room: no other model could ever be loaded",
+        )
 
 
 def _installed(module: str) -> bool:
@@ -355,9 +413,11 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
-    for limit in ("execution_limit", "load_limit"):
+    for limit in ("execution_limit", "load_limit", "keep_alive"):
         if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
             source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
+    if fields.get("pin") and not fields.get("resident", True):
+        source.fail((*key, "pin"), "what is pinned is resident from the start; leave out resident = false")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -382,7 +442,11 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
             encode(Deployment(models=[{part: value}], default=name, server={}, open=False), incarnation="check")
         except ProtocolError as error:
             source.fail((*key, part), str(error))
-    remote = fields.get("remote", False)
+    if "ray" in fields:
+        source.only(fields["ray"], _RAY, (*key, "ray"))
+    remote = fields.get("remote", "ray" in fields)
+    if "ray" in fields and not remote:
+        source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
     if path is not None and family.marks and path not in family.bundled and not remote:
         try:
             Path(path).stat()
@@ -410,16 +474,20 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         # By default never so short that a unit could be ended for which somebody still waits.
         execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
         load_limit_s=fields.get("load_limit", 0) or None,
+        resident=fields.get("resident", True),
+        pin=fields.get("pin", False),
+        keep_alive_s=fields.get("keep_alive", 0) or None,
         options=options,
         native=native,
         remote=remote,
+        ray=fields.get("ray"),
     )
 
 
 def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
     key = ("hosts",)
     source.only(fields, _HOSTS, key)
-    for needed in ("listen", "key", "allow"):
+    for needed in ("listen", "key"):
         if needed not in fields:
             source.fail(key, f"the key {needed} is missing: it is {_HOSTS[needed][1]}")
     try:
@@ -429,7 +497,8 @@ def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
     lease = fields.get("lease", DEFAULT_LEASE_S)
     if not LEASE_S[0] <= lease <= LEASE_S[1]:
         source.fail((*key, "lease"), f"{lease} is not {_HOSTS['lease'][1]}")
-    return HostsConfig(listen, Path(fields["key"]), Path(fields["allow"]), float(lease))
+    allow = Path(fields["allow"]) if "allow" in fields else None
+    return HostsConfig(listen, Path(fields["key"]), allow, float(lease))
 
 
 def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
@@ -454,7 +523,14 @@ def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float)
         source.fail(("family",), f"{model.name!r} has a native listener, and {made.family!r} has no native dialect")
     if same:
         return dataclasses.replace(model, path=made.path, options=made.options)
-    return dataclasses.replace(made, native=model.native)
+    return dataclasses.replace(
+        made,
+        native=model.native,
+        load_limit_s=model.load_limit_s,
+        resident=model.resident,
+        pin=model.pin,
+        keep_alive_s=model.keep_alive_s,
+    )
 
 
 def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from frontend.deployment import Deployment
+from frontend.deployment import Deployment, Moved
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
@@ -49,7 +49,7 @@ def build(server: Server, name: str) -> web.Application:
     return app
 
 
-async def decide(request: web.Request) -> web.Response:
+async def decide(request: web.Request) -> web.StreamResponse:
     """POST /v1/systemone."""
     # None of our headers: the original has none.
     return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
@@ -74,37 +74,58 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
             async with asyncio.timeout_at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
                 routes.early_slot(deployment, context)
-                with ExitStack() as uses, ExitStack() as upload:
+                with ExitStack() as upload:
                     permit = upload.enter_context(_admitted(request, server, profile))
                     body = await _body(request, permit, profile)
                     uploaded = True
                     record.uploaded()
-                    if _deployment(request).role is Role.HELD:
-                        upload.close()  # waiting for the end of a swap is no upload
-                    # The name may mean another deployment than it did when the upload began.
-                    deployment = await server.taker(deployment.name, context)
-                    uses.enter_context(deployment.in_use())
-                    full = routes.early_slot(deployment, context)
-                    if profile.READY_FIRST:
-                        deployment.refuse_unless_ready()
-                    # The incarnation may change while we wait: what is prepared belongs to this one's weights.
-                    profile, identity = deployment.native, deployment.identity
-                    prepared = await _prepared(deployment, profile, body, context)
-                    upload.close()
-                    record.prepared()
-                    if full is not None:
-                        raise full
-                    since = server.clock()
-                    outputs: list[object] = []
-                    if prepared.units:
-                        outputs = await deployment.execute(profile, identity, prepared, context, record)
-                    document = await deployment.computed(
-                        context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
-                    )
+                    document = await _decided(server, deployment.name, body, upload, context, record)
         except (TimeoutError, DeadlineExceeded):
             raise TimedOut(TIMED_OUT if uploaded else TIMED_OUT_UPLOADING) from None
         guard.disarm()
     return _respond(request, 200, dict(document))
+
+
+async def _decided(
+    server: Server, name: str, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
+) -> Mapping[str, Any]:
+    """The document of whatever `name` means now that the body is there; `upload` is closed when it is no more one."""
+    while True:
+        if server.resolve(name).role is Role.HELD:
+            upload.close()  # waiting for the end of a swap is no upload
+        deployment = await server.taker(name, context)
+        try:
+            with deployment.in_use():
+                return await _decided_by(server, deployment, body, upload, context, record)
+        except Moved:
+            continue
+
+
+async def _decided_by(
+    server: Server, deployment: Deployment, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
+) -> Mapping[str, Any]:
+    # The slot that the upload has had, or the one of a deployment that was not meant yet when it began.
+    full = routes.early_slot(deployment, context)
+    # The incarnation may change while we wait: what is prepared belongs to this one's weights.
+    profile, identity = deployment.native, deployment.identity
+    if profile.READY_FIRST and not deployment.on_demand:
+        deployment.refuse_unless_ready()
+    prepared = await _prepared(deployment, profile, body, context)
+    upload.close()
+    if full is not None:
+        raise full
+    if deployment.cold and prepared.units:
+        await deployment.arrival(context)
+        profile, identity = deployment.native, deployment.identity
+        prepared = await _prepared(deployment, profile, body, context)
+    record.prepared()
+    since = server.clock()
+    outputs: list[object] = []
+    if prepared.units:
+        outputs = await deployment.execute(profile, identity, prepared, context, record)
+    return await deployment.computed(
+        context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
+    )
 
 
 def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> Permit:

@@ -15,13 +15,14 @@ import zmq
 from aiohttp import web
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.errors import InternalError
 from frontend.families.base import Prepared
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.http import native
 from frontend.http.connection import ClientConnection
 from frontend.keys import ApiKey, KeyRing
+from frontend.replica import Availability
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
@@ -76,7 +77,6 @@ def deployment(server: Server, context: zmq.Context[Any], **bounds: int) -> Depl
         zmq_context=context,
         epoch="front-1",
         pool=server.pool,
-        on_drained=lambda _: None,
     )
 
 

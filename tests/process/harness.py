@@ -293,7 +293,8 @@ def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) 
     """A TOML file at `path`: models by name, each a family and the options of it; `server` are server keys."""
     lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
     for name, fields in models.items():
-        own = ("path", "max_requests", "max_cost", "execution_limit", "load_limit")
+        bounds = ("max_requests", "max_cost", "execution_limit", "load_limit")
+        own = ("path", *bounds, "resident", "pin", "keep_alive", "replicas")
         options = {key: value for key, value in fields.items() if key not in ("family", *own)}
         lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
         lines += [f"{key} = {json.dumps(fields[key])}" for key in own if key in fields]
@@ -333,6 +334,13 @@ def tagged(mark: Path) -> list[str]:
     return [line.split()[0] for line in mark.read_text().splitlines()] if mark.exists() else []
 
 
+def streamed(answer: Answer) -> list[tuple[str, Any]]:
+    """The events of a streamed decision that has ended, each with its data."""
+    assert answer.headers["content-type"] == "text/event-stream", answer
+    lines = [block.split("\n") for block in answer.body.decode().split("\n\n")[:-1]]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
+
+
 def received(connection: socket.socket) -> bytes:
     """Everything the server sends until it closes; b"" when it closed or reset without a word."""
     data = b""
@@ -352,6 +360,7 @@ __all__ = [
     "configuration",
     "received",
     "running",
+    "streamed",
     "tagged",
     "wait_for",
 ]

@@ -11,10 +11,11 @@ import pytest
 import zmq
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.errors import HostDied, InternalError, QueueFull, RequestTooLarge, Unavailable
 from frontend.families.base import Decision
 from frontend.questions import DecisionRequest, Noul
+from frontend.replica import Availability
 from frontend.requests import RequestTable
 from frontend.runtime.context import ExecutionContext
 from protocol import families
@@ -30,6 +31,7 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.zmq = context
         self.pool = ThreadPoolExecutor(1)
+        self.told: list[str] = []
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
         model: dict[str, Any] = {
@@ -42,15 +44,25 @@ class Bench:
             "max_cost": None,
             **bounds,
         }
-        self.drained: list[str] = []
         self.deployment = Deployment(
             model,
             loop=self.loop,
             zmq_context=context,
             epoch="front-1",
             pool=self.pool,
-            on_drained=self.drained.append,
+            listener=self,
         )
+
+    # What the deployment is used for
+
+    def drained(self, deployment: Deployment) -> None:
+        self.told.append("drained")
+
+    def usage_changed(self, deployment: Deployment) -> None:
+        self.told.append("wanted" if deployment.wanted else "idle" if deployment.idle_s is not None else "used")
+
+    def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
+        self.told.append(f"overdue {incarnation}")
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:
         """A host that is up, and has been welcomed unless it is shy."""

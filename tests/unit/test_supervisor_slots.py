@@ -69,6 +69,9 @@ class Owner:
     def host_ended(self, slot: Any, ended: Any) -> None:
         pass
 
+    def front_lost(self) -> None:
+        pass
+
     def launcher_of(self, deployment: Any) -> Any:
         return self.launcher
 

@@ -21,9 +21,6 @@ from protocol.payloads import TextRequest
 MAX_QUESTIONS: Final = 64
 """Questions of one request: the hosted service's documented number."""
 
-BYTES_PER_LOGIT: Final = 64
-"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Context:
@@ -54,7 +51,7 @@ class ClefProcessor(Processor):
             raise InvalidRequest.at(("questions",), message, "too_long")
         questions = [{"id": question.id, **documents.fields(question)} for question in request.questions]
         counts = tuple([_options(question) for question in request.questions])
-        return prepared(request.state, questions, counts, _Context(request.questions, counts))
+        return whole_request(request.state, questions, counts, _Context(request.questions, counts))
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from the output that `read` describes.
@@ -69,10 +66,12 @@ class ClefProcessor(Processor):
         return Decision(answers, tokens, extras={} if truncated is None else {"x_truncated": truncated})
 
 
-def prepared(state: object, questions: Sequence[Mapping[str, Any]], counts: Sequence[int], context: object) -> Prepared:
+def whole_request(
+    state: object, questions: Sequence[Mapping[str, Any]], counts: Sequence[int], context: object
+) -> Prepared:
     """The one unit of a request of `{"id", "type", "instructions", "criteria"}` questions, in either dialect."""
     payload = TextRequest(documents.encode({"state": state, "questions": questions}).encode())
-    return Prepared((payload,), cost=len(payload.document), work=BYTES_PER_LOGIT * sum(counts), context=context)
+    return Prepared((payload,), cost=len(payload.document), work=logits.BYTES_PER_LOGIT * sum(counts), context=context)
 
 
 def read(outputs: Sequence[object], counts: Sequence[int]) -> tuple[list[list[float]], int, dict[str, int] | None]:

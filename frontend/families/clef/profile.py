@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from frontend.errors import InternalError, RequestError, TokensExceeded
 from frontend.families.base import Prepared
 from frontend.families.clef import grammar, native
-from frontend.families.clef.processor import prepared, read
+from frontend.families.clef.processor import read, whole_request
 from frontend.families.native import HostView, NativeProfile
 
 
@@ -37,7 +37,7 @@ class ClefNative(NativeProfile):
         asked = grammar.parse(grammar.read(body))
         counts = tuple([grammar.options(question) for question in asked.questions.values()])
         questions = [{"id": name, **question} for name, question in asked.questions.items()]
-        return prepared(asked.state, questions, counts, _Context(asked, counts))
+        return whole_request(asked.state, questions, counts, _Context(asked, counts))
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in request order, rounded. A state that was cut is seen in the tokens alone, as with the file."""

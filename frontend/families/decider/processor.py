@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import logits
@@ -29,9 +29,6 @@ from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
 from frontend.questions import Choice, DecisionRequest, Noul, Question
 from protocol.payloads import RowsRequest
-
-BYTES_PER_LOGIT: Final = 64
-"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
         if compiled.payload is None:
             raise InvalidRequest.at(("questions",), "there are no questions; at least 1 is expected", "too_short")
         context = _Context(request.questions, compiled.payload, checkpoint.temperatures, compiled)
-        work = BYTES_PER_LOGIT * int(compiled.payload.candidates.sum())
+        work = logits.BYTES_PER_LOGIT * int(compiled.payload.candidates.sum())
         return Prepared((compiled.payload,), cost=compiled.processed_tokens, work=work, context=context)
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:

@@ -18,7 +18,7 @@ from frontend.families import logits
 from frontend.families.base import Prepared
 from frontend.families.decider import grammar, native
 from frontend.families.decider.config import FIXED, KINDS, Temperatures
-from frontend.families.decider.processor import BYTES_PER_LOGIT, DeciderProcessor
+from frontend.families.decider.processor import DeciderProcessor
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
@@ -64,7 +64,7 @@ class DeciderNative(NativeProfile):
         return Prepared(
             units=() if payload is None else (payload,),
             cost=compiled.processed_tokens,
-            work=0 if payload is None else BYTES_PER_LOGIT * int(payload.candidates.sum()),
+            work=0 if payload is None else logits.BYTES_PER_LOGIT * int(payload.candidates.sum()),
             context=_Context(asked.questions, checkpoint.temperatures, compiled),
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families.assets import CheckpointProcessor
@@ -25,11 +25,9 @@ from frontend.families.laya.checkpoint import Checkpoint, load
 from frontend.families.laya.config import Temperatures
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
+from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
 from frontend.questions import Choice, DecisionRequest, Noul, Question
-
-BYTES_PER_LOGIT: Final = 64
-"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)

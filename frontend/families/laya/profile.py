@@ -16,9 +16,10 @@ from frontend.errors import InternalError
 from frontend.families.base import Prepared
 from frontend.families.laya import finishing, grammar, native
 from frontend.families.laya.config import Temperatures
-from frontend.families.laya.processor import BYTES_PER_LOGIT, LayaProcessor
+from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
+from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.refusal import Refused
 

@@ -203,6 +203,16 @@ def test_the_same_request_gives_the_same_bytes(executor: ClefExecutor) -> None:
     assert first["truncated"] is None
 
 
+def test_half_precision_answers_nearly_the_same(folder: Path, executor: ClefExecutor) -> None:
+    """What a GPU computes in by default, here on the CPU: backbone and head in bfloat16, logits widened."""
+    made = start(folder, dtype="bfloat16")
+    assert made._head is not None
+    assert {tensor.dtype for tensor in made._head._tensors.values()} == {torch.bfloat16}
+    for found, expected in zip(logits(made), logits(executor), strict=True):
+        assert found.dtype == np.float32
+        assert np.abs(found - expected).max() < 0.1
+
+
 def test_a_long_state_is_refused_or_cut(folder: Path, executor: ClefExecutor) -> None:
     """400 with every number; with the switch the first tokens stay, which is told."""
     short = executor.execute(request(state=""), FakeCall())["tokens"]

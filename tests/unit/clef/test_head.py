@@ -73,6 +73,18 @@ def test_questions_influence_each_other() -> None:
     assert max(abs(a - b) for a, b in zip(alone, together, strict=True)) > 1e-3
 
 
+@pytest.mark.parametrize("name", ["prior_logit_scale", "joint_logit_scale"])
+def test_the_scales_are_bounded(name: str) -> None:
+    """Their exponentials are 100 at most, so what is learned beyond that changes nothing."""
+    found = []
+    for value in (math.log(100.0), 6.0, 50.0):
+        head, hidden = published()
+        head._tensors[name] = torch.tensor(value, dtype=torch.float64)
+        found.append(head.logits(hidden, TOKENS, FIELDS).tolist())
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+    assert found[1] == found[2]
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 16, 19, 20])
 def test_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a block ends, in a span or between two: the same logits."""

@@ -67,7 +67,7 @@ MESSAGES: tuple[Message, ...] = (
         retry_after_s=1,
     ),
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
-    Want(model="m"),
+    Want(wanted=["m@1"], idle={"n@2": 1.5}),
     Serving(address="127.0.0.1:8000"),
     Overdue(deployment="m@1", incarnation="1-cc", elapsed_s=60.5),
     Drained(deployment="m@1"),
