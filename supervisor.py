@@ -556,7 +556,7 @@ class Supervisor:
                 self._answer(envelope.call, message.report)
 
     def _welcome_front(self) -> None:
-        self._front.connected = True
+        self._front.greeted()
         self.tell_front(
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )
