@@ -220,7 +220,7 @@ def test_a_page_that_was_opened_a_moment_too_early_catches_up(visit: Visit, serv
     visit.page.route("**/v1/models", lambda route: route.abort(), times=1)
     page = visit.open(server)
     answered(page, "team: billing")
-    expect(page.get_by_label("Model")).to_have_value("sparrow")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("sparrow")
 
 
 def test_with_keys_the_page_asks_for_one_and_keeps_it_in_the_tab(visit: Visit, locked: Framehost) -> None:
