@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test lint format types bench lock clean
+.PHONY: help install serve test test-browser lint format types bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
+	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make lint     ruff and mypy"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make install  only create $(VENV) with what serving needs"
@@ -27,14 +28,21 @@ $(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1 laya==0.3.20 \
+		clef-finetune==0.1.0
 	touch $@
 
 serve: $(VENV)/base.stamp
 	$(BIN)/framehost serve --port $(PORT) $(ARGS)
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
+
+# ARGS=--screenshots writes those of the documentation anew.
+test-browser: $(VENV)/test.stamp
+	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq --yes --no-install-recommends chromium fonts-dejavu-core > /dev/null; }
+	$(BIN)/python -m pytest tests/browser $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

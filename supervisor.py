@@ -4,15 +4,12 @@ It is the only one that spawns, signals and mints incarnations, and it survives 
 Whoever dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
 in the children end them.
 
-    HostSlot       one configured model: start ─▶ HELLO ─▶ WELCOME ─▶ PROGRESS ... READY ─▶ (death ─▶ start ...)
-    FrontSlot      the frontend: start ─▶ HELLO ─▶ DEPLOYMENT, HOST_UP ... ─▶ SERVING ─▶ (death ─▶ start ...)
-    Supervisor     owns both, the runtime directory, the port's socket and the management lane
-
 The port is opened by the front when every configured model has finished its warm-up, and stays open then.
 
-It is a long file because the three classes are one state machine: each transition of a slot is decided with
-the others in view. How processes are started, guarded and listened to is in executor_host/launch, the
-configuration and the other commands are in frontend/cli; only `serve` and the argument parser are here.
+Here is what needs all of them in view: the table of deployments, the ports' sockets, the management lane, the
+stop, and the argument parser with `serve`. The place of one process and its restarts are in
+executor_host/launch/slots.py, how processes are started, guarded and listened to beside it; the configuration
+and the other commands are in frontend/cli.
 """
 
 from __future__ import annotations
@@ -20,27 +17,35 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
+import itertools
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from executor_host import inspection
-from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch import swap as swapping
+from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
-from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
-from executor_host.launch.policy import RestartLimits, RestartPolicy
+from executor_host.launch.fleet import Conflict, Fleet, OrderFailed
+from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
+from executor_host.launch.local import LocalLauncher
+from executor_host.launch.memory import resident_bytes
+from executor_host.launch.probes import Health, ProbeServer
+from executor_host.launch.residency import Bounds
+from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
 from frontend import keys, sockets
 from frontend.cli import config
 from frontend.cli.config import Configuration, ModelConfig
@@ -53,28 +58,40 @@ from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import (
     Deployment,
     Drain,
-    Failure,
+    Drained,
     Hello,
     HostDown,
-    HostUp,
     Lane,
     Message,
+    Order,
+    Outcome,
+    Overdue,
     Progress,
-    Ready,
     Serving,
     Status,
+    Want,
     Welcome,
 )
-from protocol.states import HOST, HostEvent, HostState, Machine
+from protocol.states import HostState
 
 FRONT_STATUS_TIMEOUT_S = 1.0
 """How long `framehost status` waits for the front's part; the rest is answered anyway."""
 
-LAST_WORDS_CHARS = 4_000
-"""How much of a dead process's output is attached to its death report; the log has all of it."""
+RECENT_DEATHS = 20
+"""Deaths that are remembered, of all processes together. More are in the log."""
 
-STOP_MARGIN_S = 2.0
-"""After the drain budget, what a process gets to end by itself before it is killed."""
+HOSTS_SHARE_S = 0.5
+"""The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
+
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the progress is told."""
+
+LOOK_S = 0.5
+"""How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
+
+
+if TYPE_CHECKING:
+    from executor_host.launch.remote import RemoteLauncher
 
 
 class StartFailed(Exception):
@@ -83,281 +100,6 @@ class StartFailed(Exception):
     def __init__(self, status: ServeExit, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-class HostSlot:
-    """One model's place: at most one incarnation at a time, and what is known of the ones before."""
-
-    def __init__(self, owner: Supervisor, model: ModelConfig) -> None:
-        self.model = model
-        self.machine = Machine(HOST, HostState.STARTING)
-        self.incarnation = ""
-        self.up: HostUp | None = None
-        self.ready = asyncio.Event()
-        self.failed: str | None = None
-        """Why no further incarnation will be started, once that is so."""
-        self.last_death = ""
-        self.load_s = 0.0
-        """How long the last incarnation took from its start to READY."""
-        self.progress: Progress | None = None
-        self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
-        self._owner = owner
-        self._handle: ProcessHandle | None = None
-        self._control: sockets.LoopSocket | None = None
-        self._started = 0.0
-        self._ready_at: float | None = None
-
-    async def keep(self) -> None:
-        """Start incarnations until the stop, or until the policy gives up."""
-        owner = self._owner
-        while not owner.is_stopping():
-            try:
-                ended = await self._live()
-            except OSError as error:
-                owner.console.say(self.model.name, f"cannot start a host: {error}")
-                ended = ProcessExit(HostExit.LOAD_FAILED, None)
-            delay = self._bury(ended)
-            if delay is None:
-                return
-            await owner.pause(delay)
-
-    async def _live(self) -> ProcessExit:
-        """One incarnation from its start to its end."""
-        owner = self._owner
-        self.incarnation = owner.mint()
-        self.machine = Machine(HOST, HostState.STARTING)
-        self.progress = None
-        self._started, self._ready_at = time.monotonic(), None
-        self._handle = None
-        directory = owner.directory.incarnation(self.incarnation)
-        spec = HostSpec(
-            deployment=self.model.name,
-            incarnation=self.incarnation,
-            family=self.model.family,
-            path=self.model.path,
-            options=self.model.options,
-            directory=str(directory),
-        )
-        self._handle = await owner.launcher.start(spec)
-        if owner.is_stopping():
-            self._handle.kill()  # the stop came while there was nothing to stop yet
-        self._control = sockets.dial(
-            owner.loop, owner.zmq, spec.control, self._heard, identity=f"supervisor-{owner.epoch}"
-        )
-        self._tell(Hello(role="supervisor", epoch=owner.epoch, pid=os.getpid()))
-        try:
-            return await self._handle.wait()
-        finally:
-            self._control.close()
-            self._control = None
-            shutil.rmtree(directory, ignore_errors=True)
-            self.ready.clear()
-            owner.console.settled(self._source)
-
-    def _bury(self, ended: ProcessExit) -> float | None:
-        """Record a death, tell the front, and return the delay until the next start, None for no next."""
-        owner = self._owner
-        clean = ended.status == HostExit.CLEAN
-        if not self.machine.state.settled:
-            self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
-        words = "" if self._handle is None else self._handle.last_words()[-LAST_WORDS_CHARS:]
-        ready_for = None if self._ready_at is None else time.monotonic() - self._ready_at
-        delay = None
-        if not owner.is_stopping():
-            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
-        if delay is None and not owner.is_stopping():
-            self.failed = ended.describe()
-            if words:
-                self.failed += f": {words.splitlines()[-1]}"
-        self.up = None
-        owner.tell_front(
-            HostDown(
-                deployment=self.model.name,
-                incarnation=self.incarnation,
-                exit=None if ended.status is None else int(ended.status),
-                signal=ended.signal_name,
-                last_words=self.last_death[:MAX_TEXT_CHARS],
-                will_restart=delay is not None,
-                retry_after_s=float(self.load_s + (delay or 0.0)),
-            )
-        )
-        # The front first, then the people: a log that cannot be written must not keep a death secret.
-        if not owner.is_stopping():
-            owner.console.say(self._source, f"ended: {ended.describe()}; {owner.next_step(ended, delay)}")
-        owner.settled(self, ended)
-        return delay
-
-    def _heard(self, frames: list[bytes]) -> None:
-        try:
-            message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
-        except ProtocolError as error:
-            self._owner.console.say(self._source, f"sent something that is no message: {error}")
-            return
-        if isinstance(message, Welcome):
-            if self.machine.allows(HostEvent.WELCOME):
-                self.machine.advance(HostEvent.WELCOME)
-        elif isinstance(message, Progress):
-            self.progress = message
-            if message.stage == "warming" and self.machine.allows(HostEvent.LOADED):
-                self.machine.advance(HostEvent.LOADED)
-            self._owner.console.progress(self._source, message.stage, message.fraction, message.note)
-        elif isinstance(message, Ready):
-            self._is_ready(message)
-        elif isinstance(message, Failure):
-            self._owner.console.say(self._source, message.message)
-
-    def _is_ready(self, message: Ready) -> None:
-        if self.machine.allows(HostEvent.LOADED):
-            # A host that loads faster than we dial is heard of when it is ready, not before.
-            self.machine.advance(HostEvent.LOADED)
-        if not self.machine.allows(HostEvent.READY):
-            return  # told again after a second HELLO, or a stop came first
-        self.machine.advance(HostEvent.READY)
-        self._ready_at = time.monotonic()
-        self.load_s = self._ready_at - self._started
-        assert self._handle is not None
-        self.up = HostUp(
-            deployment=self.model.name,
-            incarnation=self.incarnation,
-            control=addresses.control(Path(message.address.removeprefix("ipc://")).parent),
-            data=message.address,
-            pid=self._handle.pid,
-            facts=message.facts,
-        )
-        self._owner.console.settled(self._source)
-        self._owner.console.say(self._source, f"ready in {self.load_s:.2f} s, {self._handle.describe()}")
-        self._owner.tell_front(self.up)
-        self.ready.set()
-        self._owner.progressed.set()
-
-    def stop(self, budget_s: float) -> None:
-        """Ask the host to finish and go. One that is not ready has nothing to finish and is ended at once."""
-        if self._handle is None or self.machine.state.settled:
-            return
-        was_ready = self.machine.state is HostState.READY
-        if self.machine.allows(HostEvent.DRAIN):
-            self.machine.advance(HostEvent.DRAIN)
-        if was_ready:
-            self._tell(Drain(budget_s=budget_s))
-        else:
-            self._handle.kill()
-
-    def kill(self) -> None:
-        """End it now."""
-        if self._handle is not None:
-            self._handle.kill()
-
-    def _tell(self, message: Message) -> None:
-        if self._control is not None:
-            try:
-                self._control.send(encode(message, incarnation=self.incarnation))
-            except zmq.ZMQError as error:
-                self._owner.console.say(self._source, f"cannot be told {type(message).__name__}: {error}")
-
-    @property
-    def _source(self) -> str:
-        return f"{self.model.name} {self.incarnation}"
-
-    def report(self) -> dict[str, Any]:
-        """This slot's part of `framehost status`."""
-        handle = self._handle if not self.machine.state.settled else None
-        return {
-            "model": self.model.name,
-            "family": self.model.family,
-            "state": "failed" if self.failed else self.machine.state.value,
-            "incarnation": self.incarnation,
-            "pid": 0 if handle is None else handle.pid,
-            "rss_bytes": 0 if handle is None else resident_bytes(handle.pid),
-            "restarts": self.policy.restarts,
-            "load_s": round(self.load_s, 3),
-            "native": url_of(self._owner.natives[self.model.name]) if self.model.name in self._owner.natives else "",
-            "progress": None if self.progress is None else [self.progress.stage, self.progress.fraction],
-            "last_death": self.last_death,
-            "failed": self.failed or "",
-        }
-
-
-class FrontSlot:
-    """The frontend's place. A new front gets the same socket and finds the hosts as they are."""
-
-    def __init__(self, owner: Supervisor) -> None:
-        self.epoch = ""
-        self.connected = False
-        self.policy = RestartPolicy(RestartLimits(budget=owner.configuration.restarts))
-        self.last_death = ""
-        self.serving = asyncio.Event()
-        self._owner = owner
-        self._handle: LocalProcess | None = None
-        self._serving_at: float | None = None
-
-    async def keep(self) -> None:
-        """Start fronts until the stop; give up by failing the whole server."""
-        owner = self._owner
-        while not owner.is_stopping():
-            self.epoch = owner.mint()
-            self._serving_at = None
-            ended, words = await self._live()
-            self.connected = False
-            self.serving.clear()
-            owner.front_ended = ended
-            if owner.is_stopping():
-                return
-            ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
-            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            self.last_death = f"{ended.describe()}\n{words}".strip()
-            text = f"ended: {ended.describe()}; {owner.next_step(ended, delay)}"
-            if delay is None:
-                owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
-                return
-            owner.console.say("front", text)
-            await owner.pause(delay)
-
-    async def _live(self) -> tuple[ProcessExit, str]:
-        """One front from its start to its end, and its last words."""
-        owner = self._owner
-        try:
-            self._handle = await start_process(
-                "frontend.main",
-                [
-                    "--management", owner.management_address, "--epoch", self.epoch,
-                    "--listen", str(owner.listener.fileno()),
-                    "--native", json.dumps({name: native.fileno() for name, native in owner.natives.items()}),
-                    "--limits", json.dumps(owner.server_limits),
-                    *(["--access-log"] if owner.configuration.access_log else []),
-                    *(["--keys", str(owner.configuration.keys)] if owner.configuration.keys else []),
-                    "--origins", json.dumps(owner.configuration.cors),
-                ],
-                say=lambda line: owner.console.say("front", line),
-                descriptors=[listener.fileno() for listener in (owner.listener, *owner.natives.values())],
-            )  # fmt: skip
-        except OSError as error:
-            return ProcessExit(HostExit.LOAD_FAILED, None), f"cannot start a front: {error}"
-        if owner.is_stopping():
-            self._handle.kill()  # the stop came while there was nothing to stop yet
-        ended = await self._handle.wait()
-        return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
-
-    def is_serving(self, address: str) -> None:
-        """The front listens."""
-        self._serving_at = time.monotonic()
-        self.serving.set()
-
-    def kill(self) -> None:
-        """End it now."""
-        if self._handle is not None:
-            self._handle.kill()
-
-    def report(self) -> dict[str, Any]:
-        """The supervisor's knowledge of the front."""
-        pid = 0 if self._handle is None else self._handle.pid
-        return {
-            "pid": pid,
-            "rss_bytes": resident_bytes(pid),
-            "serving": self.serving.is_set(),
-            "restarts": self.policy.restarts,
-            "last_death": self.last_death,
-        }
 
 
 class Supervisor:
@@ -371,21 +113,25 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model."""
+        the native listeners by model. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
         self._doors = natives or {}
         self.natives = {name: door.listener for name, door in self._doors.items()}
         self.console = console
-        self.launcher = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
+        self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._remote = self._take_hosts(configuration)
         self.epoch = secrets.token_hex(4)
-        self.progressed = asyncio.Event()
-        self.front_ended: ProcessExit | None = None
+        self.restarts = configuration.restarts
+        self.front_limit_s = configuration.front_limit_s
+        self.drain_s = configuration.drain_s
+        self.clock = time.monotonic
         self.management_address = addresses.management(directory.launch)
         self.server_limits = {
             "max_body_bytes": configuration.max_body_bytes,
@@ -395,13 +141,26 @@ class Supervisor:
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
+        self._served = False
+        """Whether the port has been listened on."""
         self._stop = asyncio.Event()
         self._failure: StartFailed | None = None
         self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
         self._questions = 0
-        self._hosts = {model.name: HostSlot(self, model) for model in configuration.models}
+        self._progressed = asyncio.Event()
+        self._numbers = itertools.count(1)
+        self._models = {model.name: model for model in configuration.models}
+        """What each name is configured to be now."""
+        self._fleet = Fleet(self, Bounds(configuration.max_resident, configuration.max_resident_bytes))
+        for model in configuration.models:
+            self._fleet.add(self._spec(model), present=model.resident)
+        self._orders: set[asyncio.Task[None]] = set()
+        self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
+        """How the swaps of each name have ended."""
+        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
         self._front = FrontSlot(self)
         self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
+        self._probes = None if health is None else ProbeServer(health, self.health)
 
     # Life
 
@@ -410,70 +169,105 @@ class Supervisor:
         # SIGHUP: a closed terminal is a requested stop, too.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.add_signal_handler(number, self._signalled)
+        if self._probes is not None:
+            await self._probes.start()
+            self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
         for directory in (self.directory, *(door.directory for door in self._doors.values())):
             directory.publish(management=self.management_address, url=self.url)
-        hosts = [self.loop.create_task(slot.keep()) for slot in self._hosts.values()]
+        residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
-        for task in (*hosts, front):
-            task.add_done_callback(self._crashed)
-        opening = self.loop.create_task(self._open_when_warm())
+        front.add_done_callback(self.slot_done)
+        opening = self.loop.create_task(self._open_when_warm(residents))
+        looking = self.loop.create_task(self._look())
+        looking.add_done_callback(self.slot_done)
         await self._stop.wait()
-        opening.cancel()
-        drained = await self._drain(hosts, front)
+        for task in (opening, looking, *self._orders):
+            task.cancel()
+        self._fleet.give_up()
+        drained = await self._drain(front)
         self._management.close()
+        self._local.close()
+        if self._remote is not None:
+            self._remote.close()
+        if self._probes is not None:
+            self._probes.close()
         self.zmq.destroy(linger=None)
         if self._failure is not None:
             return self._failure.status
         return ServeExit.CLEAN if drained else ServeExit.NOT_DRAINED
 
-    async def _open_when_warm(self) -> None:
-        while not all(slot.ready.is_set() for slot in self._hosts.values()):
-            await self.progressed.wait()
-            self.progressed.clear()
+    async def _open_when_warm(self, residents: list[Hosts]) -> None:
+        while not all(slot.up is not None for hosts in residents for slot in hosts.slots):
+            await self._progressed.wait()
+            self._progressed.clear()
         self._open = True
-        self.tell_front(self._table())
+        self.publish()
         await self._front.serving.wait()
+        self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
-        names = ", ".join(f"{slot.model.name} ({slot.model.family})" for slot in self._hosts.values())
+        names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
         )
 
-    async def _drain(self, hosts: list[asyncio.Task[None]], front: asyncio.Task[None]) -> bool:
-        """Stop in order, front first, within one budget; whether everything ended by itself in time."""
-        budget = self.configuration.drain_s if self._failure is None else 0.0
-        deadline = self.loop.time() + budget
+    async def _look(self) -> None:
+        while True:
+            self._front.look()
+            for slot in self._fleet.slots:
+                slot.look()
+            await asyncio.sleep(LOOK_S)
+
+    def health(self) -> Health:
+        """What the probes may know."""
+        models = [self._fleet.meant(name) for name in self._models]
+        fractions = [
+            slot.progress.fraction
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
+            if slot.progress is not None and slot.progress.fraction is not None
+        ]
+        return Health(
+            uptime_s=time.monotonic() - self._started,
+            started=self._served,
+            serving=self._front.answers,
+            stopping=self.is_stopping(),
+            models=tuple(hosts.state for hosts in models),
+            progress=min(fractions, default=None),
+        )
+
+    async def _drain(self, front: asyncio.Task[None]) -> bool:
+        """Stop in order, front first, within one budget and one margin; whether everything ended by itself in time."""
+        budget = self.drain_s if self._failure is None else 0.0
+        end = self.loop.time() + budget + STOP_MARGIN_S
         connected = self._front.connected
         if connected:
             self.tell_front(Drain(budget_s=budget))
         else:
             # It is still starting, or died a moment ago: nobody's request is in it.
             self._front.kill()
-        await self._until(deadline + STOP_MARGIN_S, [front])
-        in_time = not connected or self.front_ended is None or self.front_ended.status == HostExit.CLEAN
+        await self._until(end - HOSTS_SHARE_S, [front])
+        in_time = not connected or self._front.ended is None or self._front.ended.status == HostExit.CLEAN
         if not front.done():
             in_time = False
             self.console.say("front", "still running after the drain budget; killed")
             self._front.kill()
         # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
-        for slot in self._hosts.values():
-            slot.stop(STOP_MARGIN_S)
-        await self._until(self.loop.time() + STOP_MARGIN_S, hosts)
-        for slot in self._hosts.values():
-            slot.kill()
+        hosts = self._fleet.ask_to_stop(HOSTS_SHARE_S)
+        # However early the front was done: who waits for a stop does not wait for a host that hangs.
+        await self._until(min(end, self.loop.time() + STOP_MARGIN_S), hosts)
+        self._fleet.kill()
         await asyncio.wait([front, *hosts])
         return in_time
 
     async def _until(self, deadline: float, tasks: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
 
     def _signalled(self) -> None:
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self._front.kill()
-            for slot in self._hosts.values():
-                slot.kill()
+            self._fleet.kill()
             for directory in (self.directory, *(door.directory for door in self._doors.values())):
                 directory.close()
             os._exit(ServeExit.INTERRUPTED)
@@ -493,7 +287,7 @@ class Supervisor:
         if first:
             self.console.say("framehost", message)
 
-    def _crashed(self, task: asyncio.Task[None]) -> None:
+    def slot_done(self, task: asyncio.Task[None]) -> None:
         """A bug in a slot must end the server loudly, never leave it half alive."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.call_exception_handler({"message": "a slot failed", "exception": error, "task": task})
@@ -518,22 +312,196 @@ class Supervisor:
         except TimeoutError:
             pass
 
-    def settled(self, slot: HostSlot, ended: ProcessExit) -> None:
+    def host_ready(self, slot: HostSlot) -> None:
+        """A host is warm, and the front has been told."""
+        self._fleet.host_ready(slot)
+        self._progressed.set()
+
+    def host_ended(self, slot: HostSlot, ended: ProcessExit) -> None:
         """A host ended. Decide whether the server can go on without it."""
+        self._fleet.host_ended(slot)
         if slot.failed is None or self.is_stopping():
             return
         if not self._open:
             status = ServeExit.CONFIGURATION if ended.status == HostExit.CONFIGURATION else ServeExit.MODEL_FAILED
-            self.fail(status, f"model {slot.model.name!r} could not be started: {slot.failed}")
-        elif all(other.failed is not None for other in self._hosts.values()):
-            self.fail(ServeExit.MODEL_FAILED, f"no model is left: {slot.model.name!r}: {slot.failed}")
+            self.fail(status, f"model {slot.deployment.name!r} could not be started: {slot.failed}")
+        else:
+            self._give_up_when_none_is_left()
+
+    def _give_up_when_none_is_left(self) -> None:
+        failures = {name: self._fleet.meant(name).failed for name in self._models}
+        if not self._fleet.busy and None not in failures.values():
+            told = "; ".join(f"{name!r}: {why}" for name, why in failures.items())
+            self.fail(ServeExit.MODEL_FAILED, f"no model is left: {told}")
+
+    def front_lost(self) -> None:
+        """The front ended, and its requests with it."""
+        self._fleet.front_lost()
+
+    def _take_hosts(self, configuration: Configuration) -> RemoteLauncher | None:
+        where = configuration.hosts
+        if where is None:
+            return None
+        from executor_host.errors import ConfigurationError as KeysUnusable
+        from executor_host.launch import remote  # pyzmq's authenticator is only for this
+
+        models = {model.name: model.family for model in configuration.models if model.remote}
+        address = f"tcp://{where.listen}"
+        try:
+            return remote.RemoteLauncher(
+                remote.RemoteHosts(address, where.key, where.allow, where.lease_s),
+                self.zmq,
+                self.console.say,
+                models,
+                lambda at, receive, security: sockets.listen(self.loop, self.zmq, at, receive, security=security),
+            )
+        except (KeysUnusable, zmq.ZMQError) as error:
+            raise ConfigurationError(f"hosts cannot dial in at {address}: {error}") from error
+
+    def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
+        """Who starts the hosts of a deployment."""
+        if not deployment.remote:
+            return self._local
+        assert self._remote is not None, "the configuration has a place for remote hosts when a model needs one"
+        if deployment.ray is None:
+            return self._remote
+        from executor_host.launch.ray_hosts import RayLauncher
+
+        return RayLauncher(self._remote, self.console.say)
+
+    def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
+        """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
+
+        def changed(event: zmq.Event) -> None:
+            if event == zmq.EVENT_DISCONNECTED:
+                process.lost()
+
+        return sockets.dial(
+            self.loop,
+            self.zmq,
+            address,
+            receive,
+            identity=f"supervisor-{self.epoch}",
+            security=process.security,
+            on_connection=None if process.security is None else changed,
+        )
+
+    def front_command(self) -> FrontCommand:
+        """How a frontend of this server is started."""
+        listeners = [self.listener, *self.natives.values()]
+        return FrontCommand(
+            [
+                "--management", self.management_address,
+                "--listen", str(self.listener.fileno()),
+                "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
+                "--limits", json.dumps(self.server_limits),
+                *(["--access-log"] if self.configuration.access_log else []),
+                *(["--tracing"] if self.configuration.tracing else []),
+                *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
+                "--origins", json.dumps(self.configuration.cors),
+                *(
+                    ["--curve", str(self.configuration.hosts.key), "--lease", str(self.configuration.hosts.lease_s)]
+                    if self.configuration.hosts
+                    else []
+                ),
+            ],
+            [listener.fileno() for listener in listeners],
+        )  # fmt: skip
 
     def mint(self) -> str:
         """A new incarnation: readable, and never used before, also not by an earlier supervisor."""
         self._counter += 1
         return f"{self._counter}-{secrets.token_hex(4)}"
 
+    # Deployments
+
+    def _spec(self, model: ModelConfig) -> DeploymentSpec:
+        return DeploymentSpec(
+            id=f"{model.name}@{next(self._numbers)}",
+            name=model.name,
+            family=model.family,
+            path=model.path,
+            options=model.options,
+            max_requests=model.max_requests,
+            max_cost=model.max_cost,
+            execution_limit_s=model.execution_limit_s,
+            load_limit_s=model.load_limit_s,
+            pinned=model.pin,
+            keep_alive_s=model.keep_alive_s,
+            remote=model.remote,
+            ray=model.ray,
+        )
+
+    def publish(self) -> None:
+        """Tell the front what every name means, in one message."""
+        self.tell_front(self._table())
+
+    def _order(self, peer: bytes, incarnation: str, call: int, order: Order) -> None:
+        """Carry out what an operator wants, or say at once why not."""
+
+        def answer(code: str, message: str, report: dict[str, Any] | None = None) -> None:
+            if report is None:
+                self.console.say("framehost", f"{order.action} of {order.model}: {message}")
+            self._send(peer, incarnation, Outcome(code=code, message=message, report=report or {}), call)
+
+        def say(step: str) -> None:
+            self.console.say("framehost", f"{order.action} of {order.model}: {step}")
+            self._send(peer, incarnation, Progress(stage=order.action, note=step), call)
+
+        if self.is_stopping():
+            answer("conflict", "the server is stopping")
+        elif not self._open:
+            answer("conflict", "the server is still starting its models")
+        elif order.model not in self._models:
+            answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
+        else:
+            task = self.loop.create_task(self._carry_out(order, answer, say))
+            self._orders.add(task)
+            task.add_done_callback(self._orders.discard)
+            task.add_done_callback(self.slot_done)
+
+    async def _carry_out(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
+        try:
+            if order.action == "swap":
+                await self._swap(order, answer, say)
+            elif order.action == "load":
+                answer("done", await self._fleet.load(order.model))
+            else:
+                answer("done", await self._fleet.unload(order.model))
+        except Conflict as error:
+            answer("conflict", str(error))
+        except swapping.SwapFailed as error:
+            self._swapped[order.model]["failed"] += 1
+            answer("failed", str(error))
+        except OrderFailed as error:
+            answer("failed", str(error))
+        except asyncio.CancelledError:
+            answer("failed", f"the server is stopping; the {order.action} was given up")
+            raise
+        self._give_up_when_none_is_left()
+
+    async def _swap(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
+        name = order.model
+        try:
+            mode = swapping.Mode(order.settings.get("mode", "start-first"))
+            successor = config.successor(self._models[name], order.settings, self.configuration.request_timeout_s)
+        except (ValueError, ConfigurationError) as error:
+            answer("invalid", str(error))
+            return
+        report = await self._fleet.swap(name, self._spec(successor), mode, say)
+        self._models[name] = successor
+        self._swapped[name]["done"] += 1
+        text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
+        if report.held_bytes:
+            text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
+        self.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
+        answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))
+
     # The management lane
+
+    def died(self, who: str, how: str) -> None:
+        """Remember a death, for whoever asks what has happened lately."""
+        self._deaths.append({"at": time.time(), "who": who, "how": how})
 
     def tell_front(self, message: Message) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
@@ -558,13 +526,26 @@ class Supervisor:
             return
         message = envelope.message
         from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
+        if from_front:
+            self._front.pulse.answered(time.monotonic())
         if isinstance(message, Hello) and from_front:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:
             self._front.is_serving(message.address)
+        elif isinstance(message, Overdue) and from_front:
+            self._overdue(message)
+        elif isinstance(message, Drained) and from_front:
+            self._fleet.drained(message.deployment)
+        elif isinstance(message, Want) and from_front:
+            self._fleet.usage(message.wanted, message.idle)
+        elif isinstance(message, Order):
+            self._order(peer, envelope.incarnation, envelope.call, message)
         elif isinstance(message, Status):
             if message.report is None:
-                self._ask_front(peer, envelope.incarnation, envelope.call)
+                if from_front:
+                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
+                else:
+                    self._ask_front(peer, envelope.incarnation, envelope.call)
             elif from_front:
                 self._answer(envelope.call, message.report)
 
@@ -574,13 +555,14 @@ class Supervisor:
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )
         self.tell_front(self._table())
-        for slot in self._hosts.values():
+        for slot in self._fleet.slots:
             if slot.up is not None:
                 self.tell_front(slot.up)
-            elif self._open:
+            elif self._open and slot.incarnation and slot.state != HostState.STOPPED.value:
                 self.tell_front(
                     HostDown(
-                        deployment=slot.model.name,
+                        deployment=slot.deployment.id,
+                        replica=slot.replica,
                         incarnation=slot.incarnation,
                         exit=None,
                         signal="",
@@ -590,19 +572,20 @@ class Supervisor:
                     )
                 )
 
+    def _overdue(self, message: Overdue) -> None:
+        hosts = self._fleet.find(message.deployment)
+        for slot in [] if hosts is None else hosts.slots:
+            if slot.incarnation == message.incarnation:
+                limit = slot.deployment.execution_limit_s or 0.0
+                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
+
     def _table(self) -> Deployment:
-        models = [
-            {
-                "name": model.name,
-                "family": model.family,
-                "path": model.path,
-                "options": dict(model.options),
-                "max_requests": model.max_requests,
-                "max_cost": model.max_cost,
-            }
-            for model in self.configuration.models
-        ]
-        return Deployment(models=models, default=self.configuration.default, server=self.server_limits, open=self._open)
+        return Deployment(
+            models=[hosts.row() for hosts in self._fleet],
+            default=self.configuration.default,
+            server=self.server_limits,
+            open=self._open,
+        )
 
     def _ask_front(self, peer: bytes, incarnation: str, call: int) -> None:
         """STATUS from the command line: ask the front for its part, answer without it when it does not come."""
@@ -620,17 +603,36 @@ class Supervisor:
             return  # answered without it already
         peer, incarnation, call, timer = asked
         timer.cancel()
-        report = {
+        self._send(peer, incarnation, Status(report=self._report(front)), call)
+
+    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
+        return {
             "pid": os.getpid(),
             "url": self.url,
+            "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
             "front_process": self._front.report(),
             "front": front,
-            "hosts": [slot.report() for slot in self._hosts.values()],
+            "swaps": self._swapped,
+            "deaths": list(self._deaths),
+            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
         }
-        self._send(peer, incarnation, Status(report=report), call)
+
+    def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
+        native = self.natives.get(hosts.spec.name)
+        idle_s = self._fleet.idle_s(hosts)
+        return {
+            **slot.report(),
+            **({"state": hosts.state} if hosts.state == "absent" else {}),
+            "role": hosts.role.state.value,
+            "idle_s": None if idle_s is None else round(idle_s, 1),
+            "keep_alive_s": hosts.spec.keep_alive_s,
+            "pinned": hosts.spec.pinned,
+            "native": "" if native is None else url_of(native),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -650,15 +652,6 @@ def url_of(listener: socket.socket) -> str:
     """Where clients find a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a local process, 0 when it is gone or not ours to see. From /proc, in bytes."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGESIZE")
 
 
 # The command line
@@ -683,6 +676,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             doors.callback(door.close)
             opened.append(door)
         main_door, *others = opened
+        health = None
+        if configuration.health is not None:
+            try:
+                health = doors.enter_context(bind(configuration.health.host, configuration.health.port))
+                health.listen()
+            except OSError as error:
+                status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
+                print(f"framehost: the health address: {text}", file=sys.stderr)
+                return status
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -692,11 +694,12 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                health=health,
             ).run()
 
         try:
             return asyncio.run(serve())
-        except DirectoryError as error:  # from publish: the directory went away or the disk is full
+        except (DirectoryError, ConfigurationError) as error:  # the disk is full; the keys of [hosts] cannot be read
             print(f"framehost: {error}", file=sys.stderr)
             return ServeExit.CONFIGURATION
 
@@ -719,8 +722,6 @@ def _door(endpoint: config.Endpoint) -> Door | ServeExit:
 
 def _configured(arguments: argparse.Namespace) -> Configuration:
     """The configuration of the file or of the --model options, with --host and --port on top."""
-    import dataclasses
-
     if arguments.config is not None and arguments.model:
         raise ConfigurationError("give either --config or --model, not both")
     configuration = (
@@ -728,6 +729,11 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
     )
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.health is not None:
+        try:
+            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--health: {error}") from error
     if arguments.access_log:
         configuration = dataclasses.replace(configuration, access_log=True)
     if arguments.keys is not None:
@@ -743,7 +749,8 @@ def _configured(arguments: argparse.Namespace) -> Configuration:
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
-    from frontend.cli import check, decide, status
+    from executor_host.launch import commands as launching
+    from frontend.cli import batch, check, completion, decide, fetch, orders, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -755,6 +762,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
     serve.add_argument("--access-log", action="store_true", help="log a line for every request")
     serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
     serve.add_argument(
@@ -762,8 +770,13 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     decide.add_to(commands)
+    batch.add_to(commands)
     status.add_to(commands)
+    orders.add_to(commands)
     check.add_to(commands, inspection.examine)
+    launching.add_to(commands)
+    fetch.add_to(commands)
+    completion.add_to(commands, top)
     return top
 
 

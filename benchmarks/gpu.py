@@ -33,8 +33,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from benchmarks import qwen
+from executor_host import devices
 from executor_host.backbones import packing, prefix
-from executor_host.backbones.qwen3_5 import KERNEL_PACKAGES, PASS_PADDING, Qwen35, Settings, default_device, prepare
+from executor_host.backbones.qwen3_5 import KERNEL_PACKAGES, PASS_PADDING, Qwen35, Settings, prepare
 from executor_host.errors import ConfigurationError
 
 SHAPES: Final = {
@@ -325,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
     arguments = _arguments(argv)
     try:
-        device = arguments.device or (default_device() if arguments.shapes == ["tiny"] else "cuda")
+        device = arguments.device or (devices.placement("auto", "auto")[0] if arguments.shapes == ["tiny"] else "cuda")
         torch, _, target = prepare(device)
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -32,6 +32,8 @@ class Board:
         """Frames for another incarnation, or that were no messages: refused and counted."""
         self.undeliverable = 0
         """Answers whose front is gone."""
+        self.device_bytes: int | None = None
+        """Memory that this process holds on its devices, as last looked at; None without one."""
         # Written by the control thread.
         self.cancelled: tuple[str, int] | None = None
         """The running unit, once nobody waits for it: an executor may look and stop early."""
@@ -76,6 +78,7 @@ class Board:
             "failed": self.failed,
             "stale": self.stale,
             "undeliverable": self.undeliverable,
+            "device_bytes": self.device_bytes,
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 

@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,10 @@ MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 
 MAX_TABLE_BYTES: Final = 100_000_000
 """Of a safetensors table: the format's own limit."""
+
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+"""What a folder has: one file of weights, or an index of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +56,46 @@ def sha256(path: Path, progress: Callable[[float], None] = lambda fraction: None
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. A key that stands twice is refused: which of the two counts differs by reader."""
+    document = _json(path)
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path.name} is not a JSON object")
+    return document
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """The array in a JSON file, likewise."""
+    document = _json(path)
+    if not isinstance(document, list):
+        raise ConfigurationError(f"{path.name} is not a JSON array")
+    return document
+
+
+def _json(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ConfigurationError(f"{path.name} has more than {MAX_JSON_BYTES} bytes")
-        document = json.loads(path.read_bytes(), object_pairs_hook=_once)
+        document: object = json.loads(path.read_bytes(), object_pairs_hook=_once)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path.name} is not a JSON object")
     return document
+
+
+def text(document: Mapping[str, Any], name: str, key: str) -> str:
+    """A text in a document, which `name` is what people call."""
+    value = document.get(key)
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{name}: {key} is {value!r}; a text is expected")
+    return value
+
+
+def count(document: Mapping[str, Any], name: str, key: str, most: int) -> int:
+    """A number from 1 to `most` in a document, likewise."""
+    value = document.get(key)
+    if type(value) is not int or not 1 <= value <= most:
+        raise ConfigurationError(f"{name}: {key} is {value!r}; a number from 1 to {most} is expected")
+    return value
 
 
 def safetensors_table(path: Path) -> dict[str, Tensor]:
@@ -93,6 +127,87 @@ def safetensors_table(path: Path) -> dict[str, Tensor]:
     if 8 + length + end != size:
         raise ConfigurationError(f"{path.name} has {size} bytes, and its own table says {8 + length + end}")
     return tensors
+
+
+def weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """Every tensor of a folder's weights, which are one file or shards with an index, and the names of their files."""
+    single, index = (folder / WEIGHTS).is_file(), (folder / INDEX).is_file()
+    if single and index:
+        raise ConfigurationError(f"{WEIGHTS} and {INDEX} are both in {folder}; which is meant?")
+    if single:
+        return safetensors_table(folder / WEIGHTS), [WEIGHTS]
+    if not index:
+        raise ConfigurationError(f"{WEIGHTS} is missing in {folder}, and so is {INDEX}")
+    places = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ConfigurationError(f"{INDEX}: weight_map is not an object of tensors")
+    tables: dict[str, dict[str, Tensor]] = {}
+    tensors = {}
+    for key, name in places.items():
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise ConfigurationError(f"{INDEX}: {key} is said to be in {name!r}, which is no file of this folder")
+        if name not in tables:
+            if not (folder / name).is_file():
+                raise ConfigurationError(f"{name} is missing in {folder}")
+            tables[name] = safetensors_table(folder / name)
+        if key not in tables[name]:
+            raise ConfigurationError(f"{name}: {key} is missing")
+        tensors[key] = tables[name][key]
+    for name, table in tables.items():
+        extra = sorted(table.keys() - tensors.keys())
+        if extra:
+            raise ConfigurationError(f"{name}: {extra[0]} is not in {INDEX}")
+    return tensors, [INDEX, *sorted(tables)]
+
+
+def hashed(paths: Mapping[str, Path], progress: Callable[[float, str], None]) -> dict[str, str]:
+    """The sha256 of each file, by its name in `paths`. `progress`: called with the fraction of all bytes and a note
+    that names the file and the bytes."""
+    sizes = {name: max(1, file.stat().st_size) for name, file in paths.items()}
+    total, before, files = sum(sizes.values()), 0, {}
+    for name, file in paths.items():
+        files[name] = sha256(file, partial(_report, progress, f"hashing {name}", before, sizes[name], total))
+        before += sizes[name]
+    return files
+
+
+def _report(
+    progress: Callable[[float, str], None], note: str, before: int, size: int, total: int, fraction: float
+) -> None:
+    done = int(before + fraction * size)
+    progress(min(1.0, done / total), f"{note}, {amount(done, total)} of {amount(total)}")
+
+
+def amount(count: int, scale: int = 0) -> str:
+    """Bytes for people, in the unit of `scale` if that is given."""
+    scale = scale or count
+    unit, size = ("GiB", 2**30) if scale >= 2**30 else ("MiB", 2**20)
+    return f"{count / size:.1f} {unit}"
+
+
+def weight_bytes(folder: Path) -> int:
+    """Of all files of weights in a folder: what a load brings into memory, before any conversion."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def combined(files: Mapping[str, str]) -> str:
+    """One sha256 for several files: of the lines that `sha256sum` would print for them, by name."""
+    return hashlib.sha256("".join([f"{files[name]}  {name}\n" for name in sorted(files)]).encode()).hexdigest()
+
+
+def tokenizer(file: Path) -> Any:
+    """The `tokenizers.Tokenizer` in a file, which neither cuts nor pads whatever the file says."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
+    try:
+        encoder = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise ConfigurationError(f"{file.name} is not a tokenizer: {error}") from error
+    encoder.no_truncation()
+    encoder.no_padding()
+    return encoder
 
 
 def parameters(tensors: dict[str, Tensor]) -> int:

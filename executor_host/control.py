@@ -12,7 +12,8 @@ import threading
 import zmq
 
 from executor_host.board import Board, clear
-from executor_host.sockets import open_router, receive, send
+from executor_host.sockets import address_of, open_router, receive, send
+from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -36,7 +37,9 @@ STOP_TIMEOUT_S = 1.0
 class ControlLane:
     """Owns the control socket and the thread that serves it."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, board: Board) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, board: Board, security: Security | None = None
+    ) -> None:
         """Bind at `address`; raises `zmq.ZMQError` when that is not possible."""
         self._board = board
         self._peers: set[bytes] = set()
@@ -44,7 +47,8 @@ class ControlLane:
         """The latest PROGRESS or READY, told to whoever says HELLO later."""
         self._stopping = False
         self.malformed = 0
-        self._socket = open_router(context, address)
+        self._socket = open_router(context, address, security)
+        self.address = address_of(self._socket)
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
 
     def start(self) -> None:

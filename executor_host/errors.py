@@ -10,6 +10,7 @@ to the client, so it says what is wrong and never repeats a state.
       Abandoned            cancelled, or its time is over       FAILURE `cancelled` or `expired`, the host goes on
       ConfigurationError   checkpoint or configuration wrong    the host exits and is not restarted
       FatalExecutionError  the device is not to be trusted      FAILURE with `fatal`, the host retires
+      DialInFailed         there is no place for this host      the host exits; who started it may start it again
 """
 
 from __future__ import annotations
@@ -66,3 +67,7 @@ class FatalExecutionError(HostError):
     """The device failed; this process must not serve another call."""
 
     failure = "fatal"
+
+
+class DialInFailed(HostError):
+    """No server was found, or it sent this host away. The message says why, or what to look at."""

@@ -44,11 +44,12 @@ def detect(path: Path) -> str:
             path.stat()
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
-    found = [
-        family.name
+    marked = [
+        family
         for family in families.BUILT_IN.values()
         if any(fnmatchcase(name, mark) for mark in family.marks for name in names)
     ]
+    found = [family.name for family in marked if not family.general] or [family.name for family in marked]
     if len(found) == 1:
         return found[0]
     known = "; ".join(f"{family.name}: {', '.join(family.marks)}" for family in families.BUILT_IN.values())

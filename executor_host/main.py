@@ -18,24 +18,32 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import zmq
 
+from executor_host import devices
 from executor_host.board import Board, clear
 from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
-from executor_host.sockets import open_router, receive, send
+from executor_host.sockets import address_of, open_router, receive, send
 from protocol import addresses, families
+from protocol.curve import Security
 from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import Execute, Failure, Lane, Message, Progress, Ready, Result, Status
 from protocol.payloads import Payload
 from protocol.states import HostEvent
+from protocol.tensors import Blob
 
 MAX_NOTE_CHARS = 200
 """Of an executor's progress note; it is one line on a terminal."""
+
+DEVICE_INTERVAL_S = 1.0
+"""The memory a device holds is looked at this often at most, after an answer has left: it costs some 0.1 ms."""
 
 
 class UnitCall:
@@ -59,17 +67,43 @@ class UnitCall:
         return None if self._deadline is None else max(0, int((self._deadline - time.monotonic()) * 1000))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a host listens, and what it shares with a front that cannot read its checkpoint."""
+
+    control: str
+    data: str
+    security: Security | None = None
+    """None for sockets in a directory that is the server's own."""
+    assets: Mapping[str, Blob] = field(default_factory=dict)
+    """Files of the checkpoint by name; they travel with the facts."""
+
+
 class Host:
     """The main thread's side of one incarnation."""
 
-    def __init__(self, family: families.Family, executor: Executor, board: Board, directory: str) -> None:
+    def __init__(
+        self,
+        family: families.Family,
+        executor: Executor,
+        board: Board,
+        context: zmq.Context[zmq.Socket[bytes]],
+        place: Place,
+    ) -> None:
+        """Binds the control lane; raises `zmq.ZMQError` when that is not possible. `context` stays the caller's."""
         self._family = family
         self._executor = executor
         self._board = board
         self._payload: type[Payload] = families.resolve(family.payload)
-        self._context = zmq.Context()
-        self._data_address = addresses.data(directory)
-        self._control = ControlLane(self._context, addresses.control(directory), board)
+        self._context = context
+        self._place = place
+        self._control = ControlLane(context, place.control, board, place.security)
+        self._looked = 0.0
+
+    @property
+    def control(self) -> str:
+        """Where the control lane can be dialled."""
+        return self._control.address
 
     def run(self) -> HostExit:
         """Load, warm up, serve until asked to stop; returns the exit status. Never raises."""
@@ -79,10 +113,7 @@ class Host:
         if status is None:
             status = self._serve()
         self._control.stop(status.name.lower())
-        try:
-            self._executor.close()
-        finally:
-            self._context.destroy(linger=None)
+        self._executor.close()
         return status
 
     def _load(self) -> HostExit | None:
@@ -105,9 +136,11 @@ class Host:
             return self._cannot_start(HostExit.WARM_UP_FAILED, error)
         if board.drain_wanted:
             return HostExit.CLEAN
-        self._data = open_router(self._context, self._data_address)
+        self._data = open_router(self._context, self._place.data, self._place.security)
         board.advance(HostEvent.READY)
-        board.announce(Ready(address=self._data_address, facts=dict(facts)))
+        shared = {"assets": dict(self._place.assets)} if self._place.assets else {}
+        board.announce(Ready(address=address_of(self._data), facts={**facts, **shared}))
+        self._look_at_the_device()
         return None
 
     def _progress(self, fraction: float, note: str) -> None:
@@ -164,7 +197,13 @@ class Host:
         if board.idle_wanted:
             board.idle_wanted = False
             board.announce(Status(report=board.report()))
+        if time.monotonic() - self._looked > DEVICE_INTERVAL_S:
+            self._look_at_the_device()
         return not (isinstance(answer, Failure) and answer.fatal)
+
+    def _look_at_the_device(self) -> None:
+        self._looked = time.monotonic()
+        self._board.device_bytes = devices.memory_bytes()
 
     def _execute(self, envelope: Envelope, key: tuple[str, int]) -> Message:
         board = self._board
@@ -193,17 +232,18 @@ class Host:
             over = call.remaining_ms == 0 and not call.cancelled
             return _failure("expired" if over else error.failure, error.message)
         except FatalExecutionError as error:
-            return self._failed(error, error.failure, "the device failed; the model is being restarted")
+            return self._failed(message, error, error.failure, "the device failed; the model is being restarted")
         except HostError as error:
-            return self._failed(error, error.failure, error.message)
+            return self._failed(message, error, error.failure, error.message)
         except Exception as error:
             # The client is told nothing of our insides.
-            return self._failed(error, "executor_error", "the model failed on this request")
+            return self._failed(message, error, "executor_error", "the model failed on this request")
         board.executed += 1
         return result
 
-    def _failed(self, error: Exception, code: str, message: str) -> Failure:
+    def _failed(self, unit: Execute, error: Exception, code: str, message: str) -> Failure:
         """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
+        print(f"request {unit.request} failed ({code}):", file=sys.stderr, flush=True)
         traceback.print_exception(error)
         self._board.failed += 1
         if self._family.retire_on_error and not FAILURES[code].retire:
@@ -266,8 +306,12 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigurationError, families.UnknownFamily) as error:
         print(f"cannot start: {error}", file=sys.stderr, flush=True)
         return HostExit.CONFIGURATION
-    host = Host(family, executor, board, arguments.directory)
-    return host.run()
+    place = Place(addresses.control(arguments.directory), addresses.data(arguments.directory))
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        return Host(family, executor, board, context, place).run()
+    finally:
+        context.destroy(linger=None)
 
 
 if __name__ == "__main__":

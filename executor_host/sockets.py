@@ -8,13 +8,16 @@ import zmq
 import zmq.backend
 
 from protocol import limits
+from protocol.curve import Security
 from protocol.tensors import Buffer
 
 LINGER_MS = 500
 """How long close() lets the last answers leave. The default is for ever, which turns a stop into a hang."""
 
 
-def open_router(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+def open_router(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, security: Security | None = None
+) -> zmq.Socket[bytes]:
     """A bound ROUTER that never blocks and never drops in silence.
 
     MANDATORY: a message to a peer that is gone raises instead of vanishing. Raises `zmq.ZMQError` when the
@@ -27,8 +30,20 @@ def open_router(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.So
     socket.setsockopt(zmq.SNDHWM, limits.SOCKET_HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, limits.SOCKET_HIGH_WATER_MARK)
     socket.setsockopt(zmq.MAXMSGSIZE, limits.SOCKET_MAX_FRAME_BYTES)
+    secure(socket, security)
     socket.bind(address)
     return socket
+
+
+def address_of(socket: zmq.Socket[bytes]) -> str:
+    """Where `socket` is bound, with the port that the system chose."""
+    return str(socket.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+
+
+def secure(socket: zmq.Socket[bytes], security: Security | None) -> None:
+    """Set the options of `security` on a socket that is neither bound nor connected yet."""
+    for name, value in () if security is None else security.options():
+        socket.setsockopt(getattr(zmq, name), value)
 
 
 # The library's own calls, without the wrappers around them that serve subclasses and other calling styles, and

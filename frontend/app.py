@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, ingress, routes
+from frontend.http import access, exposition, gemini, ingress, openrouter, page, routes, systemone
 from frontend.server import Server
 
-POST = (("/v1/systemone", routes.decide),)
+_SYSTEM_ONE = routes.decisions(systemone, streams=True)
+_OPENROUTER = routes.decisions(openrouter)
+
+POST = (
+    ("/v1/systemone", _SYSTEM_ONE),
+    ("/systemone", _SYSTEM_ONE),
+    ("/api/v1/systemone", _OPENROUTER),
+    ("/api/alpha/decisions", _OPENROUTER),
+    ("/alpha/decisions", _OPENROUTER),
+    ("/v1/decisions", routes.decisions_by_shape),
+    ("/decisions", routes.decisions_by_shape),
+    ("/v1beta/decisions", routes.decisions(gemini)),
+    *(
+        (path, routes.no_such_capability)
+        for path in (
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/embeddings",
+            "/v1/responses",
+            "/v1/messages",
+            "/api/v1/chat/completions",
+        )
+    ),
+)
 GET = (
     ("/v1/models", routes.models),
+    ("/v1/models/{name:[^/]+}", routes.model),
     ("/health", routes.health),
     ("/healthz", routes.alive),
+    ("/metrics", exposition.metrics),
+    ("/status", page.status),
+    ("/static/page.js", page.script),
+    ("/static/page.css", page.style),
 )
 
 
@@ -28,16 +56,21 @@ def build(server: Server) -> web.Application:
         _add(app, path, "POST", handler)
     for path, handler in GET:
         _add(app, path, "GET", handler)
+    _add_spelling(app, "/", "GET", page.index)
     app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found, expect_handler=ingress.expectation)
     return app
 
 
 def _add(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
     for spelling in (path, path + "/"):
-        resource = app.router.add_resource(spelling)
-        resource.add_route(method, handler, expect_handler=ingress.expectation)
-        allowed = method
-        if method == "GET":
-            resource.add_route("HEAD", handler)
-            allowed = "GET, HEAD"
-        resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)
+        _add_spelling(app, spelling, method, handler)
+
+
+def _add_spelling(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
+    resource = app.router.add_resource(path)
+    resource.add_route(method, handler, expect_handler=ingress.expectation)
+    allowed = method
+    if method == "GET":
+        resource.add_route("HEAD", handler)
+        allowed = "GET, HEAD"
+    resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)

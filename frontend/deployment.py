@@ -1,48 +1,45 @@
-"""One model name's unit: family, processor, scheduler, admission, and the link to its current host.
+"""One immutable deployment: family, processor, admission, and one replica per host.
 
-The question it answers: may this request go in, and to whom? A deployment outlives the incarnations of its
-host: the queue stays, the link is replaced. It learns of life and death from the supervisor alone.
+The question it answers: may this request go in, and to whom? A name means one deployment at a time; what was
+prepared for one runs there or ends, whatever its name means meanwhile.
 
-    host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
-    host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched) ─▶ the queue waits, or ends
-                                                                              when no host will come
+    absent ─▶ a valid request waits ─▶ the front wants a host ─▶ loading ─▶ HOST_UP ─▶ prepared by what it reported
+
+Life and death of the hosts are the replicas' affair; here is what they have in common.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
-import logging
-import math
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import zmq
 
 from frontend import compute, limits
-from frontend.errors import HostLost, QueueFull, RequestError, RequestTooLarge, Unavailable
+from frontend.answers import Answer
+from frontend.assets import unpacked
+from frontend.errors import QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
-from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.hostlink import LinkStatistics
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
+from frontend.replica import Availability, Replica, ReplicaStatistics, replaced, unavailable_text
 from frontend.requests import RequestRecord
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
 from frontend.runtime.context import ExecutionContext
-from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
 from protocol import families
-from protocol.messages import HostDown, HostUp, Welcome
-from protocol.payloads import Payload
-from protocol.states import RequestEvent
+from protocol.curve import Security
+from protocol.messages import HostDown, HostUp
+from protocol.states import Role
 
 T = TypeVar("T")
-
-log = logging.getLogger("framehost.deployment")
 
 
 class Absorbing(Protocol):
@@ -51,74 +48,138 @@ class Absorbing(Protocol):
     def absorb(self, prepared: Prepared, index: int, output: object) -> object: ...
 
 
-class Availability(enum.Enum):
-    """What health says about one model."""
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """Absorbs as the processor does, and says what is settled by it."""
 
-    LOADING = "loading"
-    READY = "ready"
-    RESTARTING = "restarting"
-    FAILED = "failed"
+    processor: Processor
+    on_answer: Callable[[str, Answer], None]
+
+    def absorb(self, prepared: Prepared, index: int, output: object) -> object:
+        kept = self.processor.absorb(prepared, index, output)
+        for question, answer in self.processor.settled(prepared, index, kept):
+            self.on_answer(question, answer)
+        return kept
+
+
+class Moved(Exception):
+    """The name means another deployment now, and nothing was prepared for this one: look again, and ask that."""
+
+
+class Listener(Protocol):
+    """Who wants to know what a deployment is used for."""
+
+    def drained(self, deployment: Deployment) -> None:
+        """It may be stopped: no request that needs its hosts is left, and none will come as long as it is held,
+        retired, or to leave."""
+
+    def usage_changed(self, deployment: Deployment) -> None:
+        """It has become idle, or the first request waits for its host, or none does any more."""
+
+    def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
+        """A host of it has owed an answer for longer than the execution limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentStatistics:
-    """One reading of everything countable about a model."""
+    """One reading of everything countable about a deployment."""
 
+    id: str
     name: str
+    role: str
+    present: bool
+    requests: int
+    """Open requests that have come as far as this deployment."""
+    waiting_for_host: int
+    """Of these, those that nothing was prepared for yet, because there is no host."""
+    idle_s: float | None
+    """How long no request has been here; None while one is."""
     family: str
     availability: str
     incarnation: str
+    """Of the first replica; `replicas` has all."""
     identity: str
     last_death: str
     scheduler: SchedulerStatistics
+    """The sum over all replicas."""
     admissions: tuple[AdmissionStatistics, ...]
     link: LinkStatistics | None
+    """Of the first replica."""
+    host: Mapping[str, Any]
+    """What the first replica's host last said of itself; empty until it was asked."""
+    replicas: tuple[ReplicaStatistics, ...]
 
 
 class Deployment:
-    """One model as the front sees it. All methods belong to the event loop's thread."""
+    """One deployment as the front sees it. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
-        model: Mapping[str, Any],
+        row: Mapping[str, Any],
         *,
         loop: asyncio.AbstractEventLoop,
         zmq_context: zmq.Context[zmq.Socket[bytes]],
         epoch: str,
         pool: Executor,
+        listener: Listener | None = None,
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
-        self.name: str = model["name"]
-        self.family = families.find(model["family"])
-        self._loop, self._zmq, self._epoch, self._pool = loop, zmq_context, epoch, pool
-        self._options: Mapping[str, object] = model["options"]
-        self._path: str | None = model.get("path")
+        """`row`: its row in the supervisor's table. `secure(public_key)`: how a host on another machine is dialled."""
+        self.id: str = row["id"]
+        self.name: str = row["name"]
+        self.role = Role(row["role"])
+        self.present: bool = row.get("present", True)
+        """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
+        self.refusal: str = row.get("refusal", "")
+        """Why there cannot be a host, when somebody is sure of that."""
+        self.keep_alive_s: float | None = row.get("keep_alive_s")
+        self.family = families.find(row["family"])
+        self.created = int(time.time())
+        self.identity = ""
+        """What the host calls its weights; equal exactly for equal answers."""
+        self._loop, self._pool, self._listener = loop, pool, listener
+        self._options: Mapping[str, object] = row["options"]
+        self._path: str | None = row.get("path")
         self.processor = self._make_processor({})
-        requests: int | None = model["max_requests"]
-        cost: int | None = model["max_cost"]
+        self._cold = True
+        """Whether the processor knows no host's facts, or a host that was stopped for room: nothing is queued."""
+        self.on_demand = not self.present
+        """Whether it has been absent, and no host has come since: whoever asks for it waits, in every dialect."""
+        self._native: tuple[Processor, NativeProfile] | None = None
+        self._last_output: Mapping[str, Any] = {}
+        self._users = self._waiting = self._choices = 0
+        self._last_used = loop.time()
+        self._changed = asyncio.Event()
+        """Set, and replaced, when the role or the state of a host has changed."""
+        requests: int | None = row["max_requests"]
+        cost: int | None = row["max_cost"]
         self._slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
         self._cost = (
             None if cost is None else BoundedAdmission(f"{self.name} cost", requests=requests or 2**31, cost=cost)
         )
         self._layers = tuple(layer for layer in (self._slots, self._cost) if layer is not None)
-        self.scheduler = SerialScheduler(self.name, layers=self._layers)
-        self.scheduler.suspend()
-        self.availability = Availability.LOADING
-        self.last_death = ""
-        self.identity = ""
-        """What the host calls its weights; equal exactly for equal answers."""
-        self.created = int(time.time())
-        self._native: tuple[Processor, NativeProfile] | None = None
-        self._last_output: Mapping[str, Any] = {}
-        self._link: HostLink | None = None
-        self._linked: HostUp | None = None
-        self._greeting = False
-        """Whether a warm host has been dialled and has not answered yet."""
-        self._orphan: Occupation | None = None
-        self._back_at = math.inf
-        """When the host is expected back, on the loop's clock."""
+        self._replicas = [
+            Replica(
+                self.name,
+                number,
+                loop=loop,
+                zmq_context=zmq_context,
+                epoch=epoch,
+                layers=self._layers,
+                execution_limit_s=row.get("execution_limit_s"),
+                on_change=self._has_changed,
+                on_overdue=self._overdue,
+                secure=secure,
+            )
+            for number in range(row.get("replicas", 1))
+        ]
+        if not self.present:
+            for replica in self._replicas:
+                replica.availability = Availability.ABSENT
 
     def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        made: Processor = families.resolve(self.family.processor)(facts, self._options, self._path)
+        with unpacked(facts) as folder:
+            made: Processor = families.resolve(self.family.processor)(facts, self._options, folder or self._path)
         return made
 
     @property
@@ -139,105 +200,148 @@ class Deployment:
             statistics=statistics if isinstance(statistics, Mapping) else {},
         )
 
+    @property
+    def availability(self) -> Availability:
+        """Of the best replica: one that is ready is enough."""
+        states = [replica.availability for replica in self._replicas]
+        order = (Availability.READY, Availability.RESTARTING, Availability.LOADING, Availability.ABSENT)
+        return next((state for state in order if state in states), Availability.FAILED)
+
+    @property
+    def scheduler(self) -> SerialScheduler:
+        """The first replica's queue."""
+        return self._replicas[0].scheduler
+
+    @property
+    def last_death(self) -> str:
+        """Of the replica that says most: why there is no host, or why there was none."""
+        return next((replica.last_death for replica in self._replicas if replica.last_death), "")
+
+    # What it is to its name, and to the room there is
+
+    def assume(self, row: Mapping[str, Any]) -> None:
+        """Take the role and the presence that the supervisor's table says, and wake whoever waits for others."""
+        self.refusal = row.get("refusal", "")
+        self.role = Role(row["role"])
+        self.present = row.get("present", True)
+        if self.present:
+            for replica in self._replicas:
+                replica.begin_loading()
+        else:
+            self.on_demand = True
+        self._has_changed()
+        self._tell_when_drained()
+
+    async def moved(self) -> None:
+        """Until the role, or the state of a host, is another one. Cancelling it changes nothing."""
+        await self._changed.wait()
+
+    def _has_changed(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A request is prepared, queued, executed or finished here: until it is over, the deployment stays."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._last_used = self._loop.time()
+                if self._listener is not None:
+                    self._listener.usage_changed(self)
+            self._tell_when_drained()
+
+    def _tell_when_drained(self) -> None:
+        # Who only waits for a host needs none of those there are.
+        leaving = self.role in (Role.HELD, Role.RETIRED) or not self.present
+        if leaving and self._users == self._waiting and self._listener is not None:
+            self._listener.drained(self)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a request waits for a host that nobody has been asked to start."""
+        return bool(self._waiting) and not self.present and self.role is Role.CURRENT and not self.refusal
+
+    @property
+    def idle_s(self) -> float | None:
+        """How long no request has been here, in seconds; None while one is."""
+        return None if self._users else self._loop.time() - self._last_used
+
+    @property
+    def cold(self) -> bool:
+        """Whether a request has to wait for a host before it can be prepared."""
+        return self._cold or not self.present
+
+    async def arrival(self, context: ExecutionContext) -> None:
+        """Wait until there is a host that requests can be prepared for; the front has one started meanwhile.
+
+        The request has been found valid, and is inside `in_use`. Raises `Unavailable` when no host will come, or
+        none has come in the request's time; `Moved` when the name means another deployment, or is about to.
+        """
+        self._waiting += 1
+        try:
+            if self._waiting == 1 and self._listener is not None:
+                self._listener.usage_changed(self)
+            self._tell_when_drained()
+            while self.cold:
+                if self.role is not Role.CURRENT:
+                    raise Moved
+                if self.refusal:
+                    raise Unavailable(f"model {self.name!r} cannot be loaded: {self.refusal}", retry_after=5)
+                if self.present and self.availability in (Availability.FAILED, Availability.RESTARTING):
+                    self.refuse_unless_expected(context)
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            remaining = None if context.closed else context.remaining()
+            if remaining is not None and remaining <= 0:
+                # Its time is over. There was never a host to run out of time on.
+                text = f"model {self.name!r} could not be loaded within the request's time: it is "
+                raise Unavailable(f"{text}{self.availability.value}", retry_after=self._retry_after()) from None
+            raise
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._listener is not None:
+                self._listener.usage_changed(self)
+
     # Life and death of hosts, as the supervisor tells them
 
     def host_up(self, up: HostUp) -> None:
-        """Dial a warm host. It gets its first unit when it has answered, not before."""
-        if self._link is not None:
-            raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
+        """Dial a warm host, and prepare by what it has reported from now on."""
+        replica = self._replicas[up.replica]
         try:
             processor = self._make_processor(up.facts)
         except AssetError as error:
-            self._refuse(up, str(error))
+            replica.refuse(up, str(error))
             return
         identity = str(up.facts.get("identity", ""))
-        if self.identity and identity != self.identity:
-            # What waits was prepared for another model and must not run on this one.
-            ended = self.scheduler.fail_waiting(self._replaced)
-            log.warning("model %s is now %s; %d waiting requests ended", self.name, identity, ended)
-        self.identity = identity
-        self.processor = processor
-        self._last_output = {}
-        # It only has to say hello: whoever comes now waits for that.
-        self._back_at = self._loop.time()
-        self._linked = up
-        self._greeting = True
-        self._link = HostLink(
-            self._loop,
-            self._zmq,
-            incarnation=up.incarnation,
-            control=up.control,
-            data=up.data,
-            epoch=self._epoch,
-            pid=os.getpid(),
-            on_welcome=self._welcomed,
-            on_idle=self._host_is_idle,
-            on_retiring=self._retiring,
-        )
-
-    def _refuse(self, up: HostUp, why: str) -> None:
-        """Leave a warm host alone whose weights are not those that this front would prepare for."""
-        log.error("model %s: host %s is refused: %s", self.name, up.incarnation, why)
-        self._linked = up
-        self.availability, self.last_death = Availability.FAILED, why
-        self._back_at = math.inf
-        self.scheduler.fail_waiting(
-            lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
-        )
-
-    def _welcomed(self, welcome: Welcome) -> None:
-        self._greeting = False
-        if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
-            # It still computes for the front before this one: that unit holds the permit until it ends.
-            self._orphan = self.scheduler.occupy()
-        if self.availability is not Availability.READY:
-            self.availability = Availability.READY
-            self.scheduler.resume()
-
-    def _host_is_idle(self) -> None:
-        if self._orphan is not None:
-            orphan, self._orphan = self._orphan, None
-            orphan.release()
-
-    def _retiring(self) -> None:
-        """The host reported a fatal failure and is on its way out: nothing more goes to it."""
-        if self.availability is Availability.READY:
-            self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+        first = self._cold
+        replica.host_up(up, identity)
+        if first or identity != self.identity or len(self._replicas) == 1:
+            self.identity, self.processor, self._last_output = identity, processor, {}
+        self._cold = self.on_demand = False
+        if not self._users:
+            self._last_used = self._loop.time()
+            if self._listener is not None:
+                self._listener.usage_changed(self)
+        self._has_changed()
 
     def host_down(self, down: HostDown) -> None:
-        """The process is gone. Its unit fails at once; the queue stays if another host will come."""
-        self.last_death = down.last_words
-        if self._linked is None or down.incarnation == self._linked.incarnation:
-            after = Availability.RESTARTING if down.will_restart else Availability.FAILED
-            if self.availability is Availability.READY:
-                self._close_queue(after, down.retry_after_s)
-            else:
-                self.availability = after
-                self._back_at = self._loop.time() + down.retry_after_s
-            self._host_is_idle()
-            self._greeting = False
-            link, self._link, self._linked = self._link, None, None
-            if link is not None:
-                link.end(reason=self._unavailable_text(), retry_after=self._retry_after())
-            if not down.will_restart:
-                self.scheduler.fail_waiting(
-                    lambda: HostLost(self._unavailable_text(), dispatched=False, retry_after=self._retry_after())
-                )
+        """The process of one replica is gone."""
+        self._replicas[down.replica].host_down(down, wanted_gone=not self.present)
+        if not self.present and all(replica.availability is Availability.ABSENT for replica in self._replicas):
+            self._cold = True
 
-    def _close_queue(self, availability: Availability, back_in_s: float) -> None:
-        self.availability = availability
-        self._back_at = self._loop.time() + back_in_s
-        self.scheduler.suspend()
+    def _overdue(self, incarnation: str, seconds: float) -> None:
+        if self._listener is not None:
+            self._listener.overdue(self, incarnation, seconds)
 
-    def close(self) -> None:
-        """End the link for good, at the end of the process. What runs and what waits ends with 503."""
-        if self.availability is Availability.READY:
-            self._close_queue(Availability.FAILED, math.inf)
-        self.availability = Availability.FAILED
-        link, self._link = self._link, None
-        if link is not None:
-            link.end(reason="the server is stopping", retry_after=1)
-        self.scheduler.fail_waiting(lambda: HostLost("the server is stopping", dispatched=False, retry_after=1))
+    def close(self, reason: str = "the server is stopping") -> None:
+        """End every link for good: it was dropped, or the process ends. What runs and what waits ends with 503."""
+        for replica in self._replicas:
+            replica.close(reason)
 
     # One request
 
@@ -247,20 +351,37 @@ class Deployment:
             self._admit(self._slots, 0, context)
 
     async def decide(
-        self, request: DecisionRequest, body_bytes: int, context: ExecutionContext, record: RequestRecord
+        self,
+        request: DecisionRequest,
+        body_bytes: int,
+        context: ExecutionContext,
+        record: RequestRecord,
+        on_answer: Callable[[str, Answer], None] | None = None,
     ) -> Decision:
         """Validate, admit, execute and finish one request; every permit it takes is retained by `context`.
 
-        Raises `RequestError` for everything the client should be told. Cancellation before dispatch leaves
-        nothing behind; after it, the host's answer or death gives the permits back.
+        `on_answer(question, answer)` is told what is settled before the end, where the family can say it.
+
+        Raises `RequestError` for everything the client should be told, and `Moved` before anything was executed.
+        Cancellation before dispatch leaves nothing behind; after it, the host's answer or death gives the permits
+        back.
         """
-        self.take_slot(context)
-        processor, identity = self.processor, self.identity
-        size = body_bytes * processor.PREPARE_WEIGHT
-        prepared = await self.computed(context, size, lambda: processor.prepare(request))
-        record.advance(RequestEvent.PREPARE)
-        outputs = await self.execute(processor, identity, prepared, context, record)
-        return await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+        with self.in_use():
+            self.take_slot(context)
+            processor, identity = self.processor, self.identity
+            size = body_bytes * processor.PREPARE_WEIGHT
+            prepared = await self.computed(context, size, lambda: processor.prepare(request))
+            if self.cold:
+                # It is valid by what is in the folder. The host's facts decide how it is rendered.
+                await self.arrival(context)
+                processor, identity = self.processor, self.identity
+                prepared = await self.computed(context, size, lambda: processor.prepare(request))
+            record.prepared()
+            family: Absorbing = processor if on_answer is None else _Telling(processor, on_answer)
+            outputs = await self.execute(family, identity, prepared, context, record)
+            decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+            record.input_tokens = decision.input_tokens
+            return decision
 
     async def computed(self, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
         """What `work` on `size` bytes returns: done here when small, else in the pool (`compute.in_pool`)."""
@@ -271,36 +392,46 @@ class Deployment:
     ) -> list[object]:
         """Admit a prepared request's cost and run its units; one output each. The slot is the caller's affair.
 
-        `identity`: of the weights it was prepared for, which must still be these. Errors and cancellation as
-        `decide`.
+        `identity`: of the weights it was prepared for, which must still be these. All units go to one replica.
+        Errors and cancellation as `decide`.
         """
         if self._cost is not None:
             self._admit(self._cost, prepared.cost, context)
         if record.account is not None:
             self._admit_account(record.account, prepared.cost, context)
         self.refuse_unless_expected(context)
+        replica = self._choose(identity)
         outputs: list[object] = []
         for index, unit in enumerate(prepared.units):
-            if self.identity != identity:
-                raise self._replaced()
-            output = await self.scheduler.run_with_context(context, self._sender(unit, context))
+            if replica is None or replica.identity != identity:
+                raise replaced(self.name)
+            output = await replica.run(unit, context, record.request_id)
             record.unit_done()
             self._last_output = output.values
             outputs.append(family.absorb(prepared, index, output.values))
         return outputs
 
-    def _sender(self, unit: object, context: ExecutionContext) -> Callable[[Dispatch[Outputs]], None]:
-        payload: Payload = unit  # type: ignore[assignment]
-        fields = payload.to_wire()
-
-        def start(dispatch: Dispatch[Outputs]) -> None:
-            # The link is looked up at the grant: the host may be another incarnation than when we queued.
-            link = self._link
-            assert link is not None, "the scheduler grants only while a host is linked"
-            remaining = context.remaining() if not context.closed else None
-            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)))
-
-        return start
+    def _choose(self, identity: str) -> Replica | None:
+        """The least loaded replica that is ready, else that may be again; of equals the one that was chosen last the
+        longest time ago. None when none has these weights."""
+        fit = [
+            replica
+            for replica in self._replicas
+            if replica.identity == identity and replica.availability is not Availability.FAILED
+        ]
+        if not fit:
+            return None
+        chosen = min(
+            fit,
+            key=lambda replica: (
+                replica.availability is not Availability.READY,
+                replica.load,
+                replica.last_used,
+            ),
+        )
+        self._choices += 1
+        chosen.last_used = self._choices
+        return chosen
 
     def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
         if account.requests is not None:
@@ -317,49 +448,65 @@ class Deployment:
 
     def refuse_unless_expected(self, context: ExecutionContext) -> None:
         """Raise `Unavailable` when there is no host and none is expected soon enough for this request."""
-        if self.availability is Availability.READY:
+        availability = self.availability
+        if availability is Availability.READY:
             return
-        wait = self._back_at - self._loop.time()
+        wait = self._back_at() - self._loop.time()
         remaining = context.remaining()
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
-        if self.availability is Availability.FAILED or wait > patience:
+        if availability is Availability.FAILED or wait > patience:
             raise Unavailable(
                 f"{self._unavailable_text()}: the request was not started", retry_after=self._retry_after()
             )
 
     def refuse_unless_ready(self) -> None:
-        """Raise `Unavailable` unless a warm host is there, for dialects that do not wait for one.
+        """Raise `Unavailable` unless a warm host is there, for dialects that do not wait for one to come back.
 
         One that a new front has only to say hello to is there: nobody is to notice that the front is new.
         """
-        if self.availability is not Availability.READY and not self._greeting:
+        if self.availability is not Availability.READY and not any(replica.greeting for replica in self._replicas):
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
-    def _retry_after(self) -> int:
-        return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self._back_at - self._loop.time(), 60.0))))
+    def _back_at(self) -> float:
+        return min(replica.back_at for replica in self._replicas)
 
-    def _replaced(self) -> HostLost:
-        return HostLost(f"model {self.name!r} was replaced by another one", dispatched=False, retry_after=1)
+    def _retry_after(self) -> int:
+        return min(replica.retry_after() for replica in self._replicas)
 
     def _unavailable_text(self) -> str:
-        return f"model {self.name!r} is {self.availability.value}"
+        return unavailable_text(self.name, self.availability)
+
+    def ask_host(self) -> None:
+        """Have the hosts say how they are; the answers are in a later `statistics()`. Waits for nothing."""
+        for replica in self._replicas:
+            replica.ask_host()
 
     def statistics(self) -> DeploymentStatistics:
         """Counts and states, for health, status and tests."""
+        replicas = tuple(replica.statistics() for replica in self._replicas)
+        first = replicas[0]
         return DeploymentStatistics(
+            id=self.id,
             name=self.name,
+            role=self.role.value,
+            present=self.present,
+            requests=self._users,
+            waiting_for_host=self._waiting,
+            idle_s=self.idle_s,
             family=self.family.name,
             availability=self.availability.value,
-            incarnation="" if self._linked is None else self._linked.incarnation,
+            incarnation=first.incarnation,
             identity=self.identity,
             last_death=self.last_death,
-            scheduler=self.scheduler.statistics(),
+            scheduler=SchedulerStatistics.sum([replica.scheduler for replica in replicas]),
             admissions=tuple(layer.statistics() for layer in self._layers),
-            link=None if self._link is None else self._link.statistics(),
+            link=first.link,
+            host=first.host,
+            replicas=replicas,
         )
 
     def __repr__(self) -> str:
-        return f"<Deployment {self.name!r} {self.availability.value} {self.scheduler!r}>"
+        return f"<Deployment {self.id!r} {self.role.value} {self.availability.value} {self._replicas!r}>"
 
 
 def refused(refusal: Refusal) -> RequestError:

@@ -89,6 +89,10 @@ class UsageError(RequestError):
     error_type = "api_usage_error"
 
 
+class UnknownModel(UsageError):
+    """There is no model of the name that was asked for. Some dialects have a status of their own for it."""
+
+
 class TokensExceeded(RequestError):
     """A text is longer than the model reads, and truncation is off."""
 
@@ -159,18 +163,24 @@ class Unavailable(RequestError):
     error_type = "service_unavailable"
 
 
-class HostLost(Unavailable):
+class HostDied(Unavailable):
     """The executor host died or retired. `dispatched` says whether the unit had been sent to it, and the message
     says it too: who asks again wants to know whether the first time may have had an effect."""
 
+    running: ClassVar[str] = "was being executed when its host died or was stopped; it is not sent again"
+    """What became of a unit that had been sent."""
+
     def __init__(self, message: str, *, dispatched: bool, retry_after: int) -> None:
-        fate = (
-            "was being executed when its host died or was stopped; it is not sent again"
-            if dispatched
-            else "was waiting; what was left of it was not started"
-        )
+        fate = self.running if dispatched else "was waiting; what was left of it was not started"
         super().__init__(f"{message}: the request {fate}", retry_after=retry_after)
         self.dispatched = dispatched
+
+
+class HostLost(HostDied):
+    """The connection to a host on another machine is gone. It is the same to the client, who must not be told
+    that the work has ended: it may still be going on there."""
+
+    running = "was being executed when the connection to its host was lost, and may still be; it is not sent again"
 
 
 class TimedOut(RequestError):

@@ -14,15 +14,17 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import zmq
 
 from frontend import sockets
-from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.errors import DeadlineExceeded, HostDied, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
+from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
@@ -83,7 +85,8 @@ def reported(failure: Failure) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """Counts of one link. `outstanding` is now, the rest only grow."""
+    """Counts of one link. `outstanding` is now, the rest only grow. `owed_s`: for how long the host has owed the
+    answer that is due next, to a unit or to HELLO, in seconds; 0 when it owes none."""
 
     outstanding: int
     cancelling: int
@@ -91,6 +94,7 @@ class LinkStatistics:
     late: int
     unknown: int
     refused: int
+    owed_s: float
 
 
 class HostLink:
@@ -98,7 +102,7 @@ class HostLink:
 
     `on_welcome(Welcome)` comes once, when the host has answered: until then nothing may be sent. `on_idle()`
     comes whenever the host reports that it executes nothing. `on_retiring()` comes when a fatal failure
-    arrived, before its unit ends: nothing may be sent any more.
+    arrived, before its unit ends: nothing may be sent any more. `watch` is told what the host owes.
     """
 
     def __init__(
@@ -114,6 +118,8 @@ class HostLink:
         on_welcome: Callable[[Welcome], None],
         on_idle: Callable[[], None],
         on_retiring: Callable[[], None],
+        watch: OverdueWatch | None = None,
+        security: Security | None = None,
     ) -> None:
         self.incarnation = incarnation
         self._epoch = epoch
@@ -123,15 +129,21 @@ class HostLink:
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._replies = self._late = self._unknown = self._refused = 0
         self._ended = False
+        self.report: Mapping[str, Any] = {}
+        """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
-        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch)
-        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch)
+        self._watch = watch or OverdueWatch(loop, None, lambda _: None)
+        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
+        self._watch.owed()
 
     # Units
 
-    def send(self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None) -> None:
-        """Send one unit; from here on its end comes from the host or from `end`.
+    def send(
+        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+    ) -> None:
+        """Send one unit, for the host's log with the id of its request; its end comes from the host or from `end`.
 
         Called by the scheduler at the grant, so it must not wait. Raises `RequestError` when the unit does not
         fit the wire or the socket refuses it; then it was not sent.
@@ -140,26 +152,35 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         call = next(self._ids)
         try:
-            frames = encode(Execute(payload=payload), incarnation=self.incarnation, call=call, budget_ms=budget_ms)
+            unit = Execute(payload=payload, request=request_id)
+            frames = encode(unit, incarnation=self.incarnation, call=call, budget_ms=budget_ms)
             self._data.send(frames)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
         except zmq.ZMQError as error:
             raise Unavailable("the model's executor cannot be reached", retry_after=1) from error
         self._calls[call] = dispatch
+        if len(self._calls) == 1:
+            self._watch.owed()
         dispatch.on_abandoned(lambda: self._cancel(call))
 
-    def end(self, *, reason: str, retry_after: int) -> None:
-        """The process is known to be gone: end every unit it had, close the sockets. Second call: Misuse."""
+    def ask(self) -> None:
+        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        self._tell(Status())
+
+    def end(self, *, reason: str, retry_after: int, lost: bool = False) -> None:
+        """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
+        Second call: Misuse."""
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
         self._ended = True
+        self._watch.close()
         self._data.close()
         self._control.close()
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
         for dispatch in calls.values():
-            dispatch.fail(HostLost(reason, dispatched=True, retry_after=retry_after))
+            dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:
@@ -181,14 +202,14 @@ class HostLink:
             self._refused += 1
             log.warning("host %s sent something else than a reply: %s", self.incarnation, error)
             # If it names a call of ours, that call will get no other answer.
-            broken = self._calls.pop(error.call, None)
+            broken = self._take(error.call)
             if broken is not None:
                 self._recent.append(error.call)
                 self._cancelling.discard(error.call)
                 broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
             return
         call, message = envelope.call, envelope.message
-        dispatch = self._calls.pop(call, None)
+        dispatch = self._take(call)
         if dispatch is None:
             self._unmatched(call)
             return
@@ -200,11 +221,21 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostLost(message.message, dispatched=message.dispatched, retry_after=1))
+                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
             else:
                 dispatch.fail(reported(message))
         else:
             dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
+
+    def _take(self, call: int) -> Dispatch[Outputs] | None:
+        """The unit that ends now. One that is behind it is the host's next from this moment."""
+        dispatch = self._calls.pop(call, None)
+        if dispatch is not None:
+            if self._calls:
+                self._watch.owed()
+            else:
+                self._watch.settled()
+        return dispatch
 
     def _unmatched(self, call: int) -> None:
         if call in self._recent:
@@ -222,9 +253,15 @@ class HostLink:
             log.warning("host %s: control: %s", self.incarnation, error)
             return
         if isinstance(message, Welcome):
+            if message.busy_epoch in ("", self._epoch):
+                self._watch.settled()
+            # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
+            self.report = message.report
             if not message.report.get("busy"):
+                if not self._calls:
+                    self._watch.settled()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):
             log.debug("host %s: %s", self.incarnation, message)
@@ -238,6 +275,7 @@ class HostLink:
             late=self._late,
             unknown=self._unknown,
             refused=self._refused,
+            owed_s=round(self._watch.owed_s, 1),
         )
 
     def __repr__(self) -> str:

@@ -169,6 +169,10 @@ class KeyRing:
     def _inner(self, digest: bytes) -> bytes:
         return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
 
+    def statistics(self) -> tuple[AdmissionStatistics, ...]:
+        """The bounds of all accounts, for metrics."""
+        return tuple(layer for account in self._accounts.values() for layer in account.statistics())
+
     def report(self) -> dict[str, Any]:
         """For `framehost status`: the bounds of each account by name, and what is wrong with the file."""
         return {

@@ -41,11 +41,18 @@ LINGERING_S: Final = 2.0
 """After a refused upload, how long the rest of it is still read and dropped, so that the client can read the
 answer before its connection is reset; the library's default is 10 s."""
 
+STREAM_FLUSH_S: Final = 10.0
+"""What a reader of events has not taken this long after the decision's end is dropped with its connection. Nothing but
+the connection is held by then; clients of the field give up after 10 s themselves."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""
+
+MAX_MESSAGE_CHARS: Final = 1_000
+"""Characters of one message of an error body, whatever it was made from: a sentence and what it is about."""
 
 # JSON bodies
 

@@ -22,9 +22,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 import zmq
+import zmq.auth
 from aiohttp import web
 
 from frontend import app, keys, limits
@@ -33,10 +35,17 @@ from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
 from frontend.management import Management, until_idle
 from frontend.server import Server, ServerLimits
+from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
+
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
 
 GRACE_S = 0.25
 """After the last request has ended, the time its response has to leave the process."""
+
+TRACING_FLUSH_S = 1.0
+"""At the end, the time the last spans have to leave. A collector that is away must not hold up a stop."""
 
 log = logging.getLogger("framehost.front")
 
@@ -63,7 +72,14 @@ class Front:
             on_open=lambda: self._spawn(self._open()),
             on_drain=self._drain,
             on_failure=self._fail,
+            secure=_secure(arguments.curve, arguments.lease),
         )
+        self._server.ask_supervisor = self._management.ask
+        self._server.metrics.watch_lag()
+        if arguments.tracing:
+            from frontend.tracing import Tracing  # of the extra `otel`
+
+            self._server.tracing = Tracing.over_otlp()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _spawn(self, work: object) -> None:
@@ -114,6 +130,13 @@ class Front:
         if not self._stop.done():
             self._stop.set_result(budget_s)
 
+    async def _flush(self, tracing: Tracing) -> None:
+        try:
+            async with asyncio.timeout(TRACING_FLUSH_S):
+                await self._loop.run_in_executor(None, tracing.close)
+        except TimeoutError:
+            log.warning("the last spans were not sent within %g s", TRACING_FLUSH_S)
+
     async def run(self) -> int:
         """Serve until asked to stop; then finish what is open within the budget. Returns a `HostExit`."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,7 +145,7 @@ class Front:
         drained = await until_idle(self._server, budget_s)
         if not drained:
             log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
-        for deployment in self._server.deployments.values():
+        for deployment in (*self._server.deployments.values(), *self._server.others.values()):
             deployment.close()
         if not drained:
             # What was in a queue or a host has just ended with 503: let these answers leave.
@@ -131,6 +154,9 @@ class Front:
             listener.close()
         for runner in self._runners:
             await runner.cleanup()
+        self._server.metrics.close()
+        if self._server.tracing is not None:
+            await self._flush(self._server.tracing)
         self._server.pool.shutdown(wait=False, cancel_futures=True)
         self._management.close("drained" if drained else "drain budget spent")
         self._zmq.destroy(linger=None)
@@ -142,6 +168,16 @@ def _keys(file: Path | None) -> KeyRing | None:
     return KeyRing(file, others, clock=time.monotonic) if file is not None or others else None
 
 
+def _secure(file: Path | None, lease_s: float) -> Callable[[str], Security | None]:
+    """How a host with a public key is dialled: with the key that the supervisor has, too."""
+    if file is None:
+        return lambda public_key: None
+    public, secret = zmq.auth.load_certificate(file)
+    assert secret is not None, "the supervisor has read it"
+    own = KeyPair(public, secret)
+    return lambda public_key: Security(own, lease_s, server=public_key.encode()) if public_key else None
+
+
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="frontend", description="The HTTP frontend; started by the supervisor.")
     parser.add_argument("--management", required=True)
@@ -149,8 +185,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
     parser.add_argument("--native", type=json.loads, default={}, help="descriptors of native listeners, by model")
     parser.add_argument("--limits", type=json.loads, default={})
+    parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
     parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
     parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
+    parser.add_argument("--curve", type=Path, default=None, help="the secret key file for hosts on other machines")
+    parser.add_argument("--lease", type=float, default=0.0, help="seconds after which a silent host is gone")
     parser.add_argument("--access-log", action="store_true", help="one line for every request")
     return parser.parse_args(argv)
 

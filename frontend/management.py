@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import zmq
@@ -14,28 +14,40 @@ import zmq
 from frontend import sockets
 from frontend.deployment import Deployment
 from frontend.server import Server
+from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
     Bye,
     Drain,
+    Drained,
     Hello,
     HostDown,
     HostUp,
     Lane,
     Message,
+    Overdue,
     Serving,
     Status,
+    Want,
     Welcome,
 )
 from protocol.messages import Deployment as DeploymentTable
+from protocol.states import Role
+
+ANSWER_S = 1.0
+"""How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
+
+TIMER_SLACK_S = 0.01
+"""A timer may fire this much early by the clock that idleness is counted on."""
 
 log = logging.getLogger("framehost.management")
 
 
 class Management:
     """Dials the supervisor. `on_open` is called once, when the port may be listened on; `on_drain` with a budget;
-    `on_failure` when a message could not be acted upon: a front that knows less than it was told must not go on."""
+    `on_failure` when a message could not be acted upon: a front that knows less than it was told must not go on.
+    `secure` as for `Deployment`."""
 
     def __init__(
         self,
@@ -47,10 +59,18 @@ class Management:
         on_open: Callable[[], None],
         on_drain: Callable[[float], None],
         on_failure: Callable[[Exception], None],
+        secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
         self._server, self._context, self._epoch = server, context, epoch
         self._on_open, self._on_drain, self._on_failure = on_open, on_drain, on_failure
+        self._secure = secure
         self._opened = False
+        self._deployments: dict[str, Deployment] = {}
+        """All of them, by id."""
+        self._wanted: dict[str, None] = {}
+        """Ids of absent deployments that requests wait for, in the order of coming."""
+        self._expiring: dict[str, asyncio.TimerHandle] = {}
+        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
         self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
 
@@ -64,6 +84,22 @@ class Management:
     def serving(self, address: str) -> None:
         """Say that the port is open."""
         self.tell(Serving(address=address))
+
+    async def ask(self) -> Mapping[str, Any] | None:
+        """What the supervisor knows of the processes; None when it does not say so within `ANSWER_S`.
+
+        All who ask meanwhile share one question. Cancelling one of them changes nothing for the others.
+        """
+        asked = self._asked
+        if asked is None or asked.done():
+            asked = self._asked = self._server.loop.create_future()
+            self.tell(Status())
+        await asyncio.wait([asked], timeout=ANSWER_S)
+        if asked.done():
+            return asked.result()
+        if self._asked is asked:
+            self._asked = None  # whoever comes next asks anew
+        return None
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
@@ -85,11 +121,15 @@ class Management:
         if isinstance(message, DeploymentTable):
             self._table(message)
         elif isinstance(message, HostUp):
-            self._server.deployments[message.deployment].host_up(message)
+            self._deployments[message.deployment].host_up(message)
         elif isinstance(message, HostDown):
-            self._server.deployments[message.deployment].host_down(message)
+            if (deployment := self._deployments.get(message.deployment)) is not None:
+                deployment.host_down(message)
         elif isinstance(message, Status):
-            self.tell(Status(report=self.report()), call)
+            if message.report is None:
+                self.tell(Status(report=self.report()), call)
+            elif self._asked is not None and not self._asked.done():
+                self._asked.set_result(message.report)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
         elif not isinstance(message, Welcome):
@@ -97,15 +137,85 @@ class Management:
 
     def _table(self, table: DeploymentTable) -> None:
         server = self._server
-        for model in table.models:
-            if model["name"] not in server.deployments:
-                server.deployments[model["name"]] = Deployment(
-                    model, loop=server.loop, zmq_context=self._context, epoch=self._epoch, pool=server.pool
+        known, self._deployments = self._deployments, {}
+        for row in table.models:
+            deployment = known.pop(row["id"], None)
+            if deployment is None:
+                deployment = Deployment(
+                    row,
+                    loop=server.loop,
+                    zmq_context=self._context,
+                    epoch=self._epoch,
+                    pool=server.pool,
+                    listener=self,
+                    secure=self._secure,
                 )
+            self._deployments[deployment.id] = deployment
+        # What every name means changes here, in one step of the loop; who waited for it looks again after that.
+        server.deployments = {
+            deployment.name: deployment
+            for deployment, row in zip(self._deployments.values(), table.models, strict=True)
+            if Role(row["role"]).named
+        }
+        server.others = {
+            deployment.id: deployment
+            for deployment in self._deployments.values()
+            if server.deployments.get(deployment.name) is not deployment
+        }
+        for deployment, row in zip(self._deployments.values(), table.models, strict=True):
+            deployment.assume(row)
+        for dropped in known.values():
+            dropped.close(f"model {dropped.name!r} was replaced by another one")
+        self._tell_usage()
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
             self._on_open()
+
+    # What deployments are used for
+
+    def drained(self, deployment: Deployment) -> None:
+        self.tell(Drained(deployment=deployment.id))
+
+    def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
+        self.tell(Overdue(deployment=deployment.id, incarnation=incarnation, elapsed_s=seconds))
+
+    def usage_changed(self, deployment: Deployment) -> None:
+        if deployment.wanted:
+            self._wanted.setdefault(deployment.id)
+            self._tell_usage()
+        elif self._wanted:
+            self._tell_usage()
+        if deployment.keep_alive_s is not None and deployment.idle_s is not None:
+            self._expire_later(deployment, deployment.keep_alive_s)
+
+    def _tell_usage(self) -> None:
+        """Send the whole picture: it replaces the former one, so that nothing can be missed."""
+        self._wanted = {name: None for name in self._wanted if self._is_wanted(name)}
+        idle = {deployment.id: deployment.idle_s for deployment in self._deployments.values()}
+        self.tell(
+            Want(wanted=list(self._wanted), idle={key: idle_s for key, idle_s in idle.items() if idle_s is not None})
+        )
+
+    def _is_wanted(self, name: str) -> bool:
+        return name in self._deployments and self._deployments[name].wanted
+
+    def _expire_later(self, deployment: Deployment, seconds: float) -> None:
+        """Say it when a deployment has been idle for as long as it is kept. One timer each, however busy it is."""
+        if deployment.id not in self._expiring:
+            self._expiring[deployment.id] = self._server.loop.call_later(
+                seconds + TIMER_SLACK_S, self._expired, deployment
+            )
+
+    def _expired(self, deployment: Deployment) -> None:
+        del self._expiring[deployment.id]
+        idle_s = deployment.idle_s
+        if self._deployments.get(deployment.id) is not deployment or idle_s is None or deployment.keep_alive_s is None:
+            return  # dropped, or busy: it comes back when it is idle
+        if idle_s < deployment.keep_alive_s:
+            self._expire_later(deployment, deployment.keep_alive_s - idle_s)
+        elif deployment.present:
+            self._tell_usage()
 
     def report(self) -> dict[str, Any]:
         """The front's part of `framehost status`."""
@@ -121,6 +231,7 @@ class Management:
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
             },
+            "others": [dataclasses.asdict(deployment.statistics()) for deployment in server.others.values()],
         }
 
 

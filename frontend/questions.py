@@ -14,6 +14,7 @@ These types hold what a dialect has already validated, so they check nothing the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -79,8 +80,15 @@ MAX_SHOWN_CHARS: Final = 80
 """Characters of a client's own text repeated in a message or a place: enough to recognise it."""
 
 
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, separators of lines, what reverses the direction of a line, and halves of surrogate pairs."""
+
+
 def printable(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
-    """`text` as it can be shown in a message: at most `limit` characters, lone surrogates escaped."""
+    """`text` as it can be shown in a message: at most `limit` characters, of which none moves a cursor, ends a line or
+    cannot be encoded; those are shown as escapes."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"
-    return text.encode("utf-8", "backslashreplace").decode()
+    if _UNPRINTABLE.search(text) is None:
+        return text
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

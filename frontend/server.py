@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
-from frontend.errors import Fault, InvalidRequest, Unavailable, UsageError
+from frontend.answers import Answer
+from frontend.deployment import Deployment, Moved
+from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
+from frontend.families.base import Decision
 from frontend.keys import KeyRing
-from frontend.questions import ALIASES
-from frontend.requests import RequestTable
+from frontend.metrics import Metrics
+from frontend.questions import ALIASES, DecisionRequest
+from frontend.replica import Availability
+from frontend.requests import RequestRecord, RequestTable
 from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from protocol.states import Role
+
+if TYPE_CHECKING:
+    from frontend.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,10 @@ class ServerLimits:
     ingress_bytes: int = limits.INGRESS_BYTES
 
 
+async def nobody_to_ask() -> None:
+    """The supervisor of a server that has none."""
+
+
 @dataclass(slots=True)
 class Server:
     """The state behind the HTTP routes of one front. Belongs to the event loop's thread."""
@@ -35,6 +48,9 @@ class Server:
     loop: asyncio.AbstractEventLoop
     limits: ServerLimits
     deployments: dict[str, Deployment] = field(default_factory=dict)
+    """What each name means."""
+    others: dict[str, Deployment] = field(default_factory=dict)
+    """By id, the deployments that no name means: coming, or retired and finishing."""
     default: str = ""
     keys: KeyRing | None = None
     """Who may ask; None: everyone who can connect."""
@@ -48,9 +64,15 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
+    metrics: Metrics = field(init=False)
+    tracing: Tracing | None = None
+    """Makes spans of requests, where an operator asked for them."""
+    ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
+    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)
+        self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )
@@ -64,7 +86,7 @@ class Server:
         return deployment
 
     def resolve(self, model: str | None) -> Deployment:
-        """The deployment a request names. Raises `InvalidRequest` (missing) or `UsageError` (unknown)."""
+        """The deployment a request names. Raises `InvalidRequest` (missing) or `UnknownModel`."""
         if model is None:
             if len(self.deployments) != 1:
                 names = ", ".join(sorted(self.deployments))
@@ -77,8 +99,37 @@ class Server:
         deployment = self.deployments.get(model)
         if deployment is None:
             known = ", ".join(sorted(self.deployments))
-            raise UsageError(f"Unknown model: {model[:200]!r}. Models here: {known}")
+            raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
         return deployment
+
+    async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
+        """The deployment that takes a request for `model` in this very step of the loop.
+
+        While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
+        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`.
+        Cancelled, it leaves nothing behind but the slot, which `context` gives back.
+        """
+        while (deployment := self.resolve(model)).role is Role.HELD:
+            deployment.take_slot(context)
+            await deployment.moved()
+        return deployment
+
+    async def decide(
+        self,
+        question: DecisionRequest,
+        size: int,
+        context: ExecutionContext,
+        record: RequestRecord,
+        on_answer: Callable[[str, Answer], None] | None = None,
+    ) -> tuple[Deployment, Decision]:
+        """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
+        that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
+        while True:
+            deployment = await self.taker(question.model, context)
+            try:
+                return deployment, await deployment.decide(question, size, context, record, on_answer)
+            except Moved:
+                continue
 
     def refuse_when_draining(self) -> None:
         """Raise `Unavailable` once a stop has been asked for."""
@@ -105,13 +156,14 @@ class Server:
                 return 404, {"status": "unknown", "models": {}}
             chosen = (self.deployments[only],)
         models = {deployment.name: deployment.availability.value for deployment in chosen}
-        ready = sum(state == Availability.READY.value for state in models.values())
+        # An absent model answers too: the request that needs it has it loaded.
+        able = sum(state in (Availability.READY.value, Availability.ABSENT.value) for state in models.values())
         if self.draining:
             status = "draining"
-        elif ready == len(models) and ready:
+        elif able == len(models) and able:
             status = "ok"
-        elif ready:
+        elif able:
             status = "degraded"
         else:
             status = "unavailable"
-        return (200 if ready and not self.draining else 503), {"status": status, "models": models}
+        return (200 if able and not self.draining else 503), {"status": status, "models": models}

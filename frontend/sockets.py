@@ -17,8 +17,10 @@ from collections.abc import Callable, Sequence
 
 import zmq
 import zmq.backend
+from zmq.utils.monitor import parse_monitor_message
 
 from protocol import limits
+from protocol.curve import Security
 from protocol.tensors import Buffer
 
 LINGER_MS = 200
@@ -37,6 +39,15 @@ _EVENTS, _POLLIN, _NOBLOCK, _MORE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NO
 
 log = logging.getLogger("framehost.sockets")
 
+WATCHED = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+"""What `LoopSocket.watch` tells. A disconnection follows every failed handshake, too."""
+
 Receiver = Callable[[list[bytes]], None]
 """Called with the frames of one message. It must not raise; what it raises is logged and the reader goes on,
 because one bad message must not silence a connection."""
@@ -45,13 +56,14 @@ because one bad message must not silence a connection."""
 class LoopSocket:
     """One non-blocking socket with a receive callback. `close()` once; sending after it raises `zmq.ZMQError`."""
 
-    __slots__ = ("_closed", "_descriptor", "_loop", "_pid", "_reading", "_receive", "_socket")
+    __slots__ = ("_closed", "_descriptor", "_loop", "_monitor", "_pid", "_reading", "_receive", "_socket")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: zmq.Socket[bytes], receive: Receiver) -> None:
         self._loop = loop
         self._socket = socket
         self._receive = receive
         self._pid = os.getpid()
+        self._monitor: LoopSocket | None = None
         self._closed = False
         self._reading = False
         self._descriptor: int = socket.FD
@@ -71,11 +83,28 @@ class LoopSocket:
         if not self._reading and self._readable():
             self._loop.call_soon(self._read)
 
+    def watch(self, on_connection: Callable[[zmq.Event], None]) -> None:
+        """Tell `on_connection` of this socket's connections, until it is closed."""
+
+        def told(frames: list[bytes]) -> None:
+            on_connection(zmq.Event(parse_monitor_message(frames)["event"]))
+
+        monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
+        self._monitor = LoopSocket(self._loop, monitor, told)
+
+    @property
+    def address(self) -> str:
+        """Where it is bound or connected, with the port that the system chose."""
+        return str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+
     def close(self) -> None:
         """Stop reading and close; what was sent has `LINGER_MS` to leave. Idempotent."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._descriptor)
+            if self._monitor is not None:
+                self._socket.disable_monitor()
+                self._monitor.close()
             self._socket.close()
 
     def _readable(self) -> bool:
@@ -116,34 +145,47 @@ def dial(
     receive: Receiver,
     *,
     identity: str,
+    security: Security | None = None,
+    on_connection: Callable[[zmq.Event], None] | None = None,
 ) -> LoopSocket:
     """A DEALER to `address`. `identity` must never be reused: it contains the dialler's epoch.
 
     Messages sent before the other side is there wait in this socket and reach nobody else, because an
-    address belongs to one incarnation.
+    address belongs to one incarnation. `on_connection` is told of a completed handshake, a refused one and a
+    lost connection, as the library names these events.
     """
     socket = context.socket(zmq.DEALER)
-    _configure(socket)
+    _configure(socket, security)
     socket.setsockopt(zmq.IDENTITY, identity.encode("ascii"))
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    made = LoopSocket(loop, socket, receive)
+    if on_connection is not None:
+        made.watch(on_connection)
     socket.connect(address)
-    return LoopSocket(loop, socket, receive)
+    return made
 
 
 def listen(
-    loop: asyncio.AbstractEventLoop, context: zmq.Context[zmq.Socket[bytes]], address: str, receive: Receiver
+    loop: asyncio.AbstractEventLoop,
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: str,
+    receive: Receiver,
+    *,
+    security: Security | None = None,
 ) -> LoopSocket:
     """A ROUTER bound at `address`; the first frame of what it receives and sends is the peer's identity."""
     socket = context.socket(zmq.ROUTER)
-    _configure(socket)
+    _configure(socket, security)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.bind(address)
     return LoopSocket(loop, socket, receive)
 
 
-def _configure(socket: zmq.Socket[bytes]) -> None:
+def _configure(socket: zmq.Socket[bytes], security: Security | None) -> None:
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, limits.SOCKET_HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, limits.SOCKET_HIGH_WATER_MARK)
     socket.setsockopt(zmq.MAXMSGSIZE, limits.SOCKET_MAX_FRAME_BYTES)
+    for name, value in () if security is None else security.options():
+        socket.setsockopt(getattr(zmq, name), value)

@@ -26,6 +26,10 @@ class HostExit(enum.IntEnum):
     """A fatal execution failure was reported and the host ended itself."""
     PARENT_DIED = 68
     """The guard found the supervisor gone."""
+    LOST = 69
+    """A remote host and its server have lost each other; either says so of the other."""
+    REFUSED = 70
+    """A remote host could not dial in, or was sent away."""
 
 
 class ServeExit(enum.IntEnum):

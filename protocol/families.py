@@ -37,6 +37,9 @@ class Family:
     """Request slots of a deployment when the configuration names none; None = no bound."""
     default_max_cost: int | None = None
     """The total cost of a deployment's open requests when the configuration names none; None = no bound."""
+    execution_limit_s: float = 600.0
+    """Seconds that one unit may take when the configuration does not say: twenty times the default deadline of a
+    request, for models whose largest legal unit takes minutes on a slow device."""
     retire_on_error: bool = False
     """Whether any execution error retires the host, or only a device error."""
     native: str = ""
@@ -47,6 +50,11 @@ class Family:
     marks: tuple[str, ...] = ()
     """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
     With them, a configured path is one of the file system and has to exist."""
+    general: bool = False
+    """Whether its marks are files that checkpoints of other families have, too: it is what a folder is when no other
+    family's marks are there."""
+    front_files: tuple[str, ...] = ()
+    """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
 
@@ -62,6 +70,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.sparrow:inspect",
             marks=("*.sparrow",),
             bundled=("nano-general", "nano-robot"),
+            execution_limit_s=60.0,  # the largest legal request takes seconds
         ),
         Family(
             name="decider",
@@ -74,6 +83,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider_checkpoint:inspect",
             marks=("decider_config.json",),
+            front_files=("tokenizer.json", "decider_config.json"),
         ),
         Family(
             name="cua-s1",
@@ -84,6 +94,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
             marks=("cua_s1_export.json",),
+            front_files=("tokenizer.json",),
         ),
         Family(
             name="open-jev",
@@ -94,6 +105,48 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+            front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
+        ),
+        Family(
+            name="clef",
+            processor="frontend.families.clef.processor:ClefProcessor",
+            executor="executor_host.executors.clef:ClefExecutor",
+            payload="protocol.payloads:TextRequest",
+            default_max_requests=None,
+            retire_on_error=True,
+            native="frontend.families.clef.profile:ClefNative",
+            inspect="executor_host.executors.clef_checkpoint:inspect",
+            marks=("joint_head_config.json",),
+        ),
+        Family(
+            name="laya",
+            processor="frontend.families.laya.processor:LayaProcessor",
+            executor="executor_host.executors.laya:LayaExecutor",
+            payload="protocol.payloads:MarkedRowsRequest",
+            default_max_requests=None,
+            retire_on_error=True,
+            native="frontend.families.laya.profile:LayaNative",
+            inspect="executor_host.executors.laya_checkpoint:inspect",
+            marks=("rl_agent_config.json",),
+            front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
+        ),
+        Family(
+            name="embedding",
+            processor="frontend.families.embedding.processor:EmbeddingProcessor",
+            executor="executor_host.executors.embedding:EmbeddingExecutor",
+            payload="protocol.payloads:RowsRequest",
+            inspect="executor_host.executors.embedding_checkpoint:inspect",
+            marks=("modules.json",),
+            front_files=("tokenizer.json", "sentence_bert_config.json"),
+        ),
+        Family(
+            name="transformers",
+            processor="frontend.families.transformers:TransformersProcessor",
+            executor="executor_host.executors.transformers:TransformersExecutor",
+            payload="protocol.payloads:TextRequest",
+            inspect="executor_host.executors.transformers_checkpoint:inspect",
+            marks=("config.json", "*.gguf"),
+            general=True,
         ),
     )
 }

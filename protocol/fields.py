@@ -21,6 +21,11 @@ def text(limit: int, *, empty: bool = True) -> Check:
     return lambda value: type(value) is str and low <= len(value) <= limit
 
 
+def exactly(length: int) -> Check:
+    """A text of `length` ASCII characters."""
+    return lambda value: type(value) is str and len(value) == length and value.isascii()
+
+
 def integer(low: int, high: int) -> Check:
     """An integer `low`..`high`, both included."""
     return lambda value: type(value) is int and low <= value <= high
@@ -66,6 +71,18 @@ def trees(value: object) -> bool:
         return False
     check_tree(value)
     return True
+
+
+def texts(limit: int) -> Check:
+    """A list of non-empty texts of at most `limit` characters each."""
+    one = text(limit, empty=False)
+    return lambda value: type(value) is list and all(map(one, value)) and len(value) <= limits.MAX_ITEMS
+
+
+def numbers(limit: int) -> Check:
+    """A map of numbers by non-empty texts of at most `limit` characters."""
+    one = text(limit, empty=False)
+    return lambda value: type(value) is dict and all(one(key) and number(item) for key, item in value.items())
 
 
 def path(value: object) -> bool:

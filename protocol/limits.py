@@ -53,6 +53,9 @@ MAX_HEADER_BYTES: Final = 4 * MAX_INCARNATION_CHARS + 32
 MAX_NAME_CHARS: Final = 200
 """Model, family, unit and role names. They are shown in logs and URLs, never used as paths."""
 
+MAX_DEPLOYMENT_CHARS: Final = MAX_NAME_CHARS + 20
+"""Ids of deployments: a model's name and a number."""
+
 MAX_TEXT_CHARS: Final = 64 * 1024
 """One human-readable text on the wire (error text, last words, progress note)."""
 
@@ -70,3 +73,6 @@ INT_MAX: Final = 2**64 - 1
 
 MAX_IPC_PATH_BYTES: Final = 107
 """sun_path minus its terminator. Longer paths fail at bind with ENAMETOOLONG, so they are refused early."""
+
+CURVE_KEY_CHARS: Final = 40
+"""A key of ZeroMQ's encryption: 32 bytes as Z85."""

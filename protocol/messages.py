@@ -1,4 +1,4 @@
-"""Every message of the three lanes: frozen, typed, checked when made into bytes and when read from them.
+"""Every message of the lanes: frozen, typed, checked when made into bytes and when read from them.
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
@@ -8,9 +8,12 @@
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, STATUS (both ways), BYE
-                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS
-                 cli           supervisor    STATUS
+    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, DRAINED, ORDER, STATUS (both ways), BYE
+                 supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
+                 cli           supervisor    STATUS, ORDER
+                 supervisor    cli           STATUS, PROGRESS, OUTCOME
+    arrival      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
+                 supervisor    remote host   ASSIGNED, REFUSED
 
 A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
 refused, because within one protocol version an unknown field would be a meaning silently dropped.
@@ -29,13 +32,16 @@ from protocol.fields import (
     Check,
     boolean,
     describe,
+    exactly,
     fraction,
     integer,
     number,
+    numbers,
     one_of,
     optional,
     path,
     text,
+    texts,
     tree,
     trees,
 )
@@ -47,6 +53,7 @@ class Lane(enum.Enum):
     DATA = "data"
     CONTROL = "control"
     MANAGEMENT = "management"
+    ARRIVAL = "arrival"
 
 
 class Kind(enum.IntEnum):
@@ -69,11 +76,23 @@ class Kind(enum.IntEnum):
     DEPLOYMENT = 34
     WANT = 35
     SERVING = 36
+    OVERDUE = 37
+    DRAINED = 38
+    ORDER = 39
+    OUTCOME = 40
+    DIAL_IN = 64
+    ASSIGNED = 65
+    REFUSED = 66
+    LISTENING = 67
+    LEAVING = 68
 
 
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
+_DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
+_DEPLOYMENTS = texts(limits.MAX_DEPLOYMENT_CHARS)
 _TEXT = text(limits.MAX_TEXT_CHARS)
 _COUNT = integer(0, limits.MAX_CALL_ID)
+_PUBLIC_KEY = exactly(limits.CURVE_KEY_CHARS)
 _INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
 
 
@@ -177,9 +196,15 @@ class Welcome(Message):
     busy_epoch: str = ""
 
 
-@_message(Kind.PROGRESS, Lane.CONTROL, checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT})
+@_message(
+    Kind.PROGRESS,
+    Lane.CONTROL,
+    Lane.MANAGEMENT,
+    checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT},
+)
 class Progress(Message):
-    """A loading host is alive and where it is. `fraction` is 0..1, or None when the end is not known."""
+    """A loading host is alive, or an order is being carried out, and this far. `fraction` is 0..1, or None when the
+    end is not known."""
 
     stage: str
     fraction: float | None = None
@@ -197,11 +222,13 @@ class Ready(Message):
     facts: dict[str, Any]
 
 
-@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree})
+@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree, "request": text(limits.MAX_NAME_CHARS)})
 class Execute(Message):
-    """One admitted unit. `payload` is the family's payload type, as its fields."""
+    """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
+    the unit belongs to, for the host's log; empty for a unit that is nobody's."""
 
     payload: dict[str, Any]
+    request: str = ""
 
 
 @_message(Kind.RESULT, Lane.DATA, checks={"outputs": tree, "elapsed_us": _COUNT})
@@ -285,30 +312,38 @@ class Bye(Message):
     Kind.HOST_UP,
     Lane.MANAGEMENT,
     checks={
-        "deployment": _NAME,
+        "deployment": _DEPLOYMENT,
+        "replica": _COUNT,
         "incarnation": _INCARNATION,
         "control": _TEXT,
         "data": _TEXT,
         "pid": _COUNT,
         "facts": tree,
+        "public_key": text(limits.CURVE_KEY_CHARS),
     },
 )
 class HostUp(Message):
-    """A warm host of `deployment` can be dialled at these addresses."""
+    """A warm host of `deployment` can be dialled at these addresses.
+
+    `public_key`: the CURVE key that the host must prove to hold, "" for a local one.
+    """
 
     deployment: str
+    replica: int
     incarnation: str
     control: str
     data: str
     pid: int
     facts: dict[str, Any]
+    public_key: str = ""
 
 
 @_message(
     Kind.HOST_DOWN,
     Lane.MANAGEMENT,
     checks={
-        "deployment": _NAME,
+        "deployment": _DEPLOYMENT,
+        "replica": _COUNT,
         "incarnation": _INCARNATION,
         "exit": optional(integer(-(2**31), 2**31 - 1)),
         "signal": _TEXT,
@@ -321,6 +356,7 @@ class HostDown(Message):
     """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front."""
 
     deployment: str
+    replica: int
     incarnation: str
     exit: int | None
     signal: str
@@ -335,7 +371,10 @@ class HostDown(Message):
     checks={"models": trees, "default": _NAME, "server": tree, "open": boolean},
 )
 class Deployment(Message):
-    """The whole table: what each name means. `open`: the listening socket may be listened on from now."""
+    """The whole table: every deployment there is, and what it is to its name.
+
+    `open`: the listening socket may be listened on from now.
+    """
 
     models: list[dict[str, Any]]
     default: str
@@ -343,11 +382,13 @@ class Deployment(Message):
     open: bool
 
 
-@_message(Kind.WANT, Lane.MANAGEMENT, checks={"model": _NAME})
+@_message(Kind.WANT, Lane.MANAGEMENT, checks={"wanted": _DEPLOYMENTS, "idle": numbers(limits.MAX_DEPLOYMENT_CHARS)})
 class Want(Message):
-    """A valid request waits for a model that has no host."""
+    """Which absent deployments valid requests wait for, in the order of coming, and which others have no request and
+    for how long, in seconds. It replaces the former one."""
 
-    model: str
+    wanted: list[Any]
+    idle: dict[str, Any]
 
 
 @_message(Kind.SERVING, Lane.MANAGEMENT, checks={"address": _TEXT})
@@ -357,11 +398,142 @@ class Serving(Message):
     address: str
 
 
+@_message(
+    Kind.OVERDUE,
+    Lane.MANAGEMENT,
+    checks={"deployment": _DEPLOYMENT, "incarnation": _INCARNATION, "elapsed_s": number},
+)
+class Overdue(Message):
+    """The host owes an answer for longer than its model's execution limit. Only the supervisor may act on it."""
+
+    deployment: str
+    incarnation: str
+    elapsed_s: float
+
+
+@_message(Kind.DRAINED, Lane.MANAGEMENT, checks={"deployment": _DEPLOYMENT})
+class Drained(Message):
+    """A deployment that is held, retired or to leave has no request left that needs its hosts."""
+
+    deployment: str
+
+
+@_message(
+    Kind.ORDER,
+    Lane.MANAGEMENT,
+    checks={"action": one_of(("swap", "load", "unload")), "model": _NAME, "settings": tree},
+)
+class Order(Message):
+    """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
+
+    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them.
+    """
+
+    action: str
+    model: str
+    settings: dict[str, Any]
+
+
+@_message(
+    Kind.OUTCOME,
+    Lane.MANAGEMENT,
+    checks={"code": one_of(("done", "unknown", "invalid", "conflict", "failed")), "message": _TEXT, "report": tree},
+)
+class Outcome(Message):
+    """How an order ended: `unknown` is the model, `invalid` the settings, `conflict` the moment; `failed` is tried."""
+
+    code: str
+    message: str
+    report: dict[str, Any]
+
+
+REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "given_up")
+"""Why a host is sent away: the first four when it dials in, the last one later."""
+
+NOBODY: Final = "-"
+"""The incarnation in the header of the arrival lane: a host that asks has none yet."""
+
+
+@_message(
+    Kind.DIAL_IN,
+    Lane.ARRIVAL,
+    checks={
+        "model": _NAME,
+        "family": _NAME,
+        "version": _NAME,
+        "machine": _NAME,
+        "pid": _COUNT,
+        "public_key": _PUBLIC_KEY,
+    },
+)
+class DialIn(Message):
+    """A host that somebody else started asks for work. It has loaded nothing yet.
+
+    `version`: of framehost, which must be the server's own. `public_key`: the CURVE key of its sockets, Z85.
+    """
+
+    model: str
+    family: str
+    version: str
+    machine: str
+    pid: int
+    public_key: str
+
+
+@_message(
+    Kind.ASSIGNED,
+    Lane.ARRIVAL,
+    checks={
+        "deployment": _DEPLOYMENT,
+        "incarnation": _INCARNATION,
+        "options": tree,
+        "path": optional(_TEXT),
+        "lease_s": number,
+    },
+)
+class Assigned(Message):
+    """What the host is from now on. After `lease_s` without the server it ends itself.
+
+    `path`: of the checkpoint, where the server's configuration has one and the host was not told another.
+    """
+
+    deployment: str
+    incarnation: str
+    options: dict[str, Any]
+    path: str | None
+    lease_s: float
+
+
+@_message(Kind.REFUSED, Lane.ARRIVAL, checks={"code": one_of(REFUSALS), "message": _TEXT})
+class Refused(Message):
+    """The host is not wanted, or not any more. `message` is for the person who started it."""
+
+    code: str
+    message: str
+
+
+@_message(Kind.LISTENING, Lane.ARRIVAL, checks={"control": _TEXT})
+class Listening(Message):
+    """The host's control lane is bound and can be dialled at `control`."""
+
+    control: str
+
+
+@_message(Kind.LEAVING, Lane.ARRIVAL, checks={"status": integer(0, 255), "words": _TEXT})
+class Leaving(Message):
+    """The host ends: with this exit status, and what it had to say about it."""
+
+    status: int
+    words: str
+
+
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
         HostUp, HostDown, Deployment, Want, Serving,
+        DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip
 """The message type of each kind byte."""

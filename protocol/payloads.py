@@ -36,8 +36,8 @@ class TextRequest:
     """A whole request as one UTF-8 JSON buffer, for families whose host reads text itself.
 
     `document` is `{"state": ..., "questions": [{"type", "instructions", "criteria"}, ...]}`. Question ids
-    are not in it, so they cannot reach the model. JSON and not msgpack, because integers beyond 64 bits
-    are legal in a state.
+    are not in it, so they cannot reach the model, except where the model reads them by its contract: then each
+    question has an `id`, too. JSON and not msgpack, because integers beyond 64 bits are legal in a state.
     """
 
     document: bytes
@@ -115,6 +115,75 @@ class RowsRequest:
         if questions[0] != 0 or not bool(((steps == 0) | (steps == 1)).all()):
             raise Malformed("the rows of a question lie together and the questions are counted from 0")
         return cls(tokens, lengths, candidates, questions)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRowsRequest:
+    """A whole request as padded token rows with marked positions, for encoders that read all rows in one pass.
+
+    Row r is one question; every marked position of it is one of its options. Rows of length 0 come last: they are
+    padding of the batch, and nothing is answered for them.
+
+    The arrays may be views on a received frame: they are read, never written.
+    """
+
+    tokens: NDArray[np.int32]
+    """[rows, width] token ids, 0 or above; at least one row and column. What is beyond a row's length is padding."""
+
+    lengths: NDArray[np.int32]
+    """[rows] tokens of each row, at most `width`; at least the first is above 0."""
+
+    kinds: NDArray[np.int32]
+    """[rows] the type of each question, by the family's numbers."""
+
+    markers: NDArray[np.int32]
+    """[sum of counts] marked positions, row after row, each below its row's length."""
+
+    counts: NDArray[np.int32]
+    """[rows] how many positions of each row are marked: 1 or more, 0 for a row of length 0."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows are questions."""
+        return int((self.lengths > 0).sum())
+
+    def to_wire(self) -> dict[str, Any]:
+        """Five arrays, out of band when they are large."""
+        return {
+            "tokens": self.tokens,
+            "lengths": self.lengths,
+            "kinds": self.kinds,
+            "markers": self.markers,
+            "counts": self.counts,
+        }
+
+    @classmethod
+    def from_wire(cls, fields: Mapping[str, Any]) -> Self:
+        """The rows, checked against each other; `Malformed` says which of the promises above is broken."""
+        import numpy as np
+
+        if fields.keys() != {"tokens", "lengths", "kinds", "markers", "counts"}:
+            raise Malformed("a marked rows request is tokens, lengths, kinds, markers and counts")
+        for name, value in fields.items():
+            dimensions = 2 if name == "tokens" else 1
+            if not (isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == dimensions):
+                raise Malformed(f"the {name} of a marked rows request are int32 in {dimensions} dimensions")
+        tokens, lengths, kinds, markers, counts = (
+            fields[name] for name in ("tokens", "lengths", "kinds", "markers", "counts")
+        )
+        rows, width = tokens.shape
+        if not rows == len(lengths) == len(kinds) == len(counts) >= 1:
+            raise Malformed("a marked rows request has one length, kind and count for each of its rows")
+        real = lengths > 0
+        if lengths.min() < 0 or lengths.max() > width or not real[0] or bool((real[1:] & ~real[:-1]).any()):
+            raise Malformed("a row has at most as many tokens as there are columns, and rows without any come last")
+        if tokens.min() < 0 or kinds.min() < 0:
+            raise Malformed("a token and a kind are 0 or above")
+        if counts.min() < 0 or not np.array_equal(counts > 0, real) or counts.sum(dtype=np.int64) != len(markers):
+            raise Malformed("the counts are 1 or more where there are tokens, 0 elsewhere, and sum to the markers")
+        if markers.min() < 0 or bool((markers >= np.repeat(lengths, counts)).any()):
+            raise Malformed("a marked position is within its row")
+        return cls(tokens, lengths, kinds, markers, counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The life of a host and of a request, as tables. An event that is not in the table is a bug and raises."""
+"""The lives of a host, a deployment and a request, as tables. An event that is not in its table is a bug and raises."""
 
 from __future__ import annotations
 
@@ -64,6 +64,44 @@ HOST: Final[Mapping[tuple[HostState, HostEvent], HostState]] = {
     (HostState.WARMING, HostEvent.EXIT): HostState.DEAD,
     (HostState.READY, HostEvent.EXIT): HostState.DEAD,
     (HostState.DRAINING, HostEvent.EXIT): HostState.DEAD,
+}
+
+
+class Role(_Word):
+    """What a deployment is to the name it was made for."""
+
+    COMING = "coming"
+    CURRENT = "current"
+    HELD = "held"
+    RETIRED = "retired"
+
+    @property
+    def named(self) -> bool:
+        """The name means this deployment. One deployment of a name is that at any time, and only one."""
+        return self in (Role.CURRENT, Role.HELD)
+
+
+class RoleEvent(_Word):
+    """What moves a deployment."""
+
+    SWITCH = "switch"
+    HOLD = "hold"
+    RESTORE = "restore"
+    REPLACE = "replace"
+
+
+ROLES: Final[Mapping[tuple[Role, RoleEvent], Role]] = {
+    # Its hosts are warm and the name means it from now.
+    (Role.COMING, RoleEvent.SWITCH): Role.CURRENT,
+    # It could not be started.
+    (Role.COMING, RoleEvent.REPLACE): Role.RETIRED,
+    # Its successor is started only after it has stopped: newcomers wait at the name.
+    (Role.CURRENT, RoleEvent.HOLD): Role.HELD,
+    # The successor could not be started.
+    (Role.HELD, RoleEvent.RESTORE): Role.CURRENT,
+    # The name means another one: what it has, it finishes.
+    (Role.CURRENT, RoleEvent.REPLACE): Role.RETIRED,
+    (Role.HELD, RoleEvent.REPLACE): Role.RETIRED,
 }
 
 

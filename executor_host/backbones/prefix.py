@@ -32,6 +32,11 @@ AUTO_SHARE: Final = 3
 """... and at least one in this many, rounded up, of all tokens. Both published."""
 
 
+TREE_LEVELS: Final = 4
+"""How often `tree` looks for a longer state behind a state: request, kind of question, and some to spare. It bounds
+the work on rows that are made to share a little more with each next one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """Neighbouring rows that go on from the same state."""
@@ -108,3 +113,53 @@ def common(rows: Sequence[NDArray[Any]]) -> int:
 
 def _down(tokens: int) -> int:
     return tokens - tokens % BOUNDARY
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A state of the model, and what goes on from it: single rows, and longer states that several rows share."""
+
+    prefix: int
+    """Tokens of the rows below that are in the state, all the same; 0: there is no state."""
+    rows: tuple[int, ...]
+    """Indexes of the rows that are read from this state to their ends, the shortest first."""
+    children: tuple[Node, ...]
+
+    def tokens(self, lengths: Sequence[int], before: int = 0) -> int:
+        """Tokens the model reads for all of it. `lengths`: of each row; `before`: of the state that it goes on from."""
+        ends = sum(lengths[row] - self.prefix for row in self.rows)
+        return self.prefix - before + ends + sum(child.tokens(lengths, self.prefix) for child in self.children)
+
+
+def tree(rows: Sequence[NDArray[Any]], lengths: Sequence[int], least: int) -> Node:
+    """What to read once, for rows that share more with some of the others than with all of them.
+
+    `rows`: of each row the tokens that may be shared and one more, at least one: a row is read from its state on, so
+    what is wanted of it lies behind the state. `lengths`: tokens of each whole row. A state is made where it saves at
+    least `least` tokens. Unlike those of `plan`, states are of any length: for models that do not read in chunks.
+    """
+    return _node(rows, lengths, list(range(len(rows))), 0, least, TREE_LEVELS)
+
+
+def _node(
+    rows: Sequence[NDArray[Any]], lengths: Sequence[int], members: list[int], before: int, least: int, levels: int
+) -> Node:
+    """The tree of `members`, at least one, that go on from a state of `before` tokens."""
+    shared = common([rows[row] for row in members])
+    prefix = shared if (len(members) - 1) * (shared - before) >= least else before
+    alone: list[int] = []
+    groups: dict[int, list[int]] = {}
+    for row in members:
+        if levels and len(rows[row]) > shared + 1:
+            groups.setdefault(int(rows[row][shared]), []).append(row)
+        else:
+            alone.append(row)
+    children: list[Node] = []
+    for group in groups.values():
+        child = _node(rows, lengths, group, prefix, least, levels - 1)
+        if child.prefix > prefix:
+            children.append(child)
+        else:  # no state of its own: what would go on from it goes on from here
+            alone += child.rows
+            children += child.children
+    return Node(prefix, tuple(sorted(alone, key=lambda row: lengths[row])), tuple(children))

@@ -13,7 +13,7 @@ from left to right, and one is causal attention: none of them looks to the right
 are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
 are taken from single, unpadded rows only.
 
-Logits are nobody's business here. No position but the last of each row leaves a pass.
+Logits are nobody's business here. No position but the last of each row leaves a pass, except through `read_all`.
 
 Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host import devices
 from executor_host.backbones import packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
@@ -179,12 +180,21 @@ class Qwen35:
             hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
 
+    def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
+        """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
+
+        The result is all that is kept of the pass: the caller may hold 16,384 of them, and should hold them once.
+        """
+        import torch
+
+        with torch.inference_mode():
+            check()
+            uploaded, _ = self._upload([tokens])
+            return self._pass(uploaded, 0, None)[0]
+
     def synchronize(self) -> None:
         """Waits until the device has done everything; nothing to wait for on a CPU."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.device)
+        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -334,6 +344,16 @@ def load(
     the checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors
     missing, left over or of another shape.
     """
+    model, target = causal_lm(path, device=device, dtype=dtype)
+    text = model.model
+    if adapt is not None:
+        adapt(text)
+    return Qwen35(text.to(target), settings)
+
+
+def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
+    for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
     try:
         model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
@@ -350,17 +370,14 @@ def load(
         if report.get(what):
             first = min(map(str, report[what]))
             raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
-    text = model.model.eval().requires_grad_(False)
-    if adapt is not None:
-        adapt(text)
-    return Qwen35(text.to(target), settings)
+    return model.eval().requires_grad_(False), target
 
 
 def prepare(device: str) -> tuple[Any, Any, Any]:
     """torch, transformers and the device of that name, ready for a model to be loaded: the settings of both libraries
     that this architecture needs there are made. Raises `ConfigurationError` as `load` does."""
     torch, transformers = libraries()
-    target = _device(torch, device)
+    target = devices.find(device)
     if target.type == "cpu":
         # They are CUDA kernels, and are called with CPU tensors all the same.
         present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
@@ -388,38 +405,8 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def default_device() -> str:
-    """`cuda` where there is one, else `cpu`."""
-    torch, _ = libraries()
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _device(torch: Any, name: str) -> Any:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f"there is no device {name!r}") from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(
-                f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices"
-            )
-    elif device.type != "cpu":
-        raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
-    return device
-
-
 def _at(hidden: Any, positions: Any) -> Any:
     """[rows, length, size] to [rows, size]: each row at its own position."""
     import torch
 
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]
-
-
-def is_of_the_device(error: BaseException, device: str) -> bool:
-    """Whether the device is not to be trusted after this error: a CUDA error, or no memory left."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return device == "cuda" and isinstance(error, torch.AcceleratorError)

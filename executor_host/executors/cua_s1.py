@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError
 from executor_host.executors import cua_s1_adapter as adapters
@@ -22,9 +23,6 @@ from executor_host.executors import cua_s1_checkpoint as released
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none."""
 
 WARM_UP: Final = (
     "<|im_start|>system\nYou are a one-pass computer-use decision model. You are shown the current state of a screen "
@@ -85,16 +83,15 @@ class CuaS1Executor(Executor):
         {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
         """
         qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
+        device, dtype = devices.placement(self._device, self._dtype)
         kind = device.partition(":")[0]
-        dtype = DTYPES.get(kind, "float32") if self._dtype == "auto" else self._dtype
         checkpoint = released.verify(
             self.path,
             self._adapter,
             claimed=self._claimed,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         adapter = checkpoint.adapter
         backbone = qwen3_5.load(
             checkpoint.path,
@@ -108,9 +105,11 @@ class CuaS1Executor(Executor):
         progress(1.0, "loaded")
         return {
             # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": f"{released.MODEL_ID}@sha256:{_combined(checkpoint.files)}/{dtype}@{kind}",
+            "identity": f"{released.MODEL_ID}@sha256:{checkpoints.combined(checkpoint.files)}/{dtype}@{kind}",
             "name": released.MODEL_ID,
-            "sha256": _combined({name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}),
+            "sha256": checkpoints.combined(
+                {name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}
+            ),
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "form": "merged" if adapter is None else "adapter",
@@ -170,16 +169,9 @@ class CuaS1Executor(Executor):
             raise Malformed(f"a token is below {backbone.vocabulary}, the size of this model's vocabulary")
         if len(payload.tokens) > released.MAX_PROMPT_TOKENS:
             raise Malformed(f"a prompt has at most {released.MAX_PROMPT_TOKENS} tokens")
-        try:
-            try:
-                reading = backbone.read([payload.tokens], [0], lambda: check(call))
-                hidden = reading.hidden[0].float().cpu().numpy()
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read([payload.tokens], [0], lambda: check(call))
+            hidden = reading.hidden[0].float().cpu().numpy()
         return {"hidden": hidden, "processed": reading.processed, "statistics": backbone.statistics()}
 
     def close(self) -> None:
@@ -187,11 +179,6 @@ class CuaS1Executor(Executor):
         if self._backbone is not None:
             self._backbone.close()
         self._backbone = self._rows = None
-
-
-def _combined(files: Mapping[str, str]) -> str:
-    """One sha256 for several files: of the lines that `sha256sum` would print for them, by name."""
-    return hashlib.sha256("".join([f"{files[name]}  {name}\n" for name in sorted(files)]).encode()).hexdigest()
 
 
 def _holds_weights(name: str) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,8 +38,6 @@ FORMAT: Final = "cua-s1-text-merged/1"
 
 CONFIG: Final = "config.json"
 TOKENIZER: Final = "tokenizer.json"
-WEIGHTS: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
 ADAPTER: Final = "text"
 """Where a base model's adapter is looked for, within its folder."""
 
@@ -92,7 +89,7 @@ def verify(path: str | None, adapter: str | None, *, claimed: bool, progress: Re
         if not (folder / name).is_file():
             raise ConfigurationError(f"{name} is missing in {path}")
     _check_config(checkpoints.read_json(folder / CONFIG))
-    tensors, names = _weights(folder)
+    tensors, names = checkpoints.weights(folder)
     _check_tensors(tensors)
     beside = _adapter_of(folder, adapter)
     if beside is None and claimed:
@@ -107,7 +104,7 @@ def verify(path: str | None, adapter: str | None, *, claimed: bool, progress: Re
             found = paths[name].stat().st_size
             if found != size:
                 raise ConfigurationError(f"{name} has {found} bytes; the released file has {size}")
-    files = _hashed(paths, progress)
+    files = checkpoints.hashed(paths, progress)
     released = all(files.get(name) == digest for name, (_, digest) in RELEASED.items())
     if claimed and not released:
         name = next(name for name, (_, digest) in RELEASED.items() if files[name] != digest)
@@ -127,21 +124,6 @@ def inspect(path: str, progress: Report) -> list[str]:
     ]
 
 
-def _hashed(paths: Mapping[str, Path], progress: Report) -> dict[str, str]:
-    sizes = {name: max(1, file.stat().st_size) for name, file in paths.items()}
-    total, before, files = sum(sizes.values()), 0, {}
-    for name, file in paths.items():
-        files[name] = checkpoints.sha256(
-            file, partial(_report, progress, f"hashing {name}", before, sizes[name], total)
-        )
-        before += sizes[name]
-    return files
-
-
-def _report(progress: Report, note: str, before: int, size: int, total: int, fraction: float) -> None:
-    progress(min(1.0, (before + fraction * size) / total), note)
-
-
 def _adapter_of(folder: Path, given: str | None) -> Path | None:
     """The folder of the adapter to merge, None for an export."""
     marker = folder / MARKER
@@ -158,37 +140,6 @@ def _adapter_of(folder: Path, given: str | None) -> Path | None:
             f"{folder} is no merged export (there is no {MARKER}), and there is no adapter in {adapter}"
         )
     return adapter
-
-
-def _weights(folder: Path) -> tuple[dict[str, checkpoints.Tensor], list[str]]:
-    """Every tensor of the weights, and the names of their files."""
-    single, index = (folder / WEIGHTS).is_file(), (folder / INDEX).is_file()
-    if single and index:
-        raise ConfigurationError(f"{WEIGHTS} and {INDEX} are both in {folder}; which is meant?")
-    if single:
-        return checkpoints.safetensors_table(folder / WEIGHTS), [WEIGHTS]
-    if not index:
-        raise ConfigurationError(f"{WEIGHTS} is missing in {folder}, and so is {INDEX}")
-    places = checkpoints.read_json(folder / INDEX).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise ConfigurationError(f"{INDEX}: weight_map is not an object of tensors")
-    tables: dict[str, dict[str, checkpoints.Tensor]] = {}
-    tensors = {}
-    for key, name in places.items():
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise ConfigurationError(f"{INDEX}: {key} is said to be in {name!r}, which is no file of this folder")
-        if name not in tables:
-            if not (folder / name).is_file():
-                raise ConfigurationError(f"{name} is missing in {folder}")
-            tables[name] = checkpoints.safetensors_table(folder / name)
-        if key not in tables[name]:
-            raise ConfigurationError(f"{name}: {key} is missing")
-        tensors[key] = tables[name][key]
-    for name, table in tables.items():
-        extra = sorted(table.keys() - tensors.keys())
-        if extra:
-            raise ConfigurationError(f"{name}: {extra[0]} is not in {INDEX}")
-    return tensors, [INDEX, *sorted(tables)]
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
@@ -228,16 +179,7 @@ def _check_tensors(tensors: Mapping[str, checkpoints.Tensor]) -> None:
 
 def _check_tokenizer(file: Path, vocabulary: int) -> None:
     """The letters A to Z are the tokens 32 to 57, and what marks a chat is one token each."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        encoder = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"{file.name} is not a tokenizer: {error}") from error
-    encoder.no_truncation()
-    encoder.no_padding()
+    encoder = checkpoints.tokenizer(file)
     for letter, token in zip(LETTERS, LETTER_IDS, strict=True):
         found = encoder.encode(letter, add_special_tokens=False).ids
         if found != [token]:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from executor_host import checkpoints, devices
 from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -27,15 +28,13 @@ from executor_host.errors import (
 )
 from executor_host.executors import decider_checkpoint as released
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.options import number, switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
 HEAD_ROWS: Final = 256
 """The label rows and one of zeros: a size that matrix kernels like. Always all of them, so that a
 row's logits do not depend on how many options its neighbours have."""
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
 
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
@@ -69,20 +68,18 @@ class DeciderExecutor(Executor):
         if revision not in (None, released.REVISION):
             raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
         self._claimed = revision is not None
-        self._device = _text(options, "device", "auto")
-        self._dtype = _text(options, "dtype", "auto", "float32", "bfloat16")
-        self._graphs = options.get("graphs", False)
-        if not isinstance(self._graphs, bool):
-            raise ConfigurationError("the option 'graphs' is true or false")
-        execution: Any = _text(options, "execution", "auto", *qwen3_5.EXECUTIONS)
+        self._device = word(options, "device", "auto")
+        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
+        self._graphs = switch(options, "graphs")
+        execution: Any = word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
         if self._graphs and execution == "shared":
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
-            max_rows=_count(options, "batch_rows", packing.MAX_ROWS),
-            max_tokens=_count(options, "batch_tokens", packing.MAX_TOKENS),
+            max_rows=number(options, "batch_rows", packing.MAX_ROWS, packing.MAX_ROWS),
+            max_tokens=number(options, "batch_tokens", packing.MAX_TOKENS, packing.MAX_TOKENS),
             graphs=self._graphs,
         )
         self._checkpoint: released.Checkpoint | None = None
@@ -96,18 +93,11 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
-        dtype = DTYPES.get(device.partition(":")[0], "float32") if self._dtype == "auto" else self._dtype
-        done = 0.0
-
-        def hashing(fraction: float, note: str) -> None:
-            nonlocal done
-            # Nearly all bytes are in the last file; the others only must not make the fraction fall.
-            done = max(done, fraction if note.endswith("model.safetensors") else 0.0)
-            progress(_HASHED * done, note)
-
-        checkpoint = released.verify(self.path, claimed=self._claimed, progress=hashing)
-        progress(_HASHED, "loading")
+        device, dtype = devices.placement(self._device, self._dtype)
+        checkpoint = released.verify(
+            self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
+        )
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
         with torch.inference_mode():
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)
@@ -185,16 +175,9 @@ class DeciderExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary)
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                logits = self._project(reading.hidden)
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            logits = self._project(reading.hidden)
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
         # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
         if not np.isfinite(logits[chosen]).all():
@@ -220,22 +203,6 @@ class DeciderExecutor(Executor):
         with torch.inference_mode():
             logits: np.ndarray[Any, Any] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
         return logits
-
-
-def _text(options: Mapping[str, object], name: str, default: str, *others: str) -> str:
-    """An option that is a word: any, unless the words are given."""
-    value = options.get(name, default)
-    if not isinstance(value, str) or not value or (others and value not in (default, *others)):
-        expected = f"one of {', '.join(dict.fromkeys((default, *others)))}" if others else "a word"
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is {expected}")
-    return value
-
-
-def _count(options: Mapping[str, object], name: str, most: int) -> int:
-    value = options.get(name, most)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is a number from 1 to {most}")
-    return value
 
 
 def _checked(payload: object, vocabulary: int) -> RowsRequest:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from executor_host import checkpoints
+from executor_host.backbones.qwen3_5_config import check_layers
 from executor_host.errors import ConfigurationError
 
 REVISION: Final = "533964dae8be954c5b5e19fa4948e48408094c1e"
@@ -50,7 +50,6 @@ MAX_ROWS: Final = 1_024
 MAX_TOKENS: Final = 1_048_576
 """Limits of one request; the front refuses what is beyond them."""
 
-FULL_ATTENTION_EVERY: Final = 4
 EMBEDDING: Final = "model.language_model.embed_tokens.weight"
 
 
@@ -73,8 +72,8 @@ class Checkpoint:
 def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], None]) -> Checkpoint:
     """The checkpoint in a folder. Reads every byte once: 3.8 GB of the released model.
 
-    `claimed`: whether it is said to be `REVISION`. `progress`: called with the fraction of a file and a note that
-    names it. Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
+    `claimed`: whether it is said to be `REVISION`. `progress`: called with the fraction of all bytes and a note.
+    Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
     bytes where these are claimed.
     """
     if path is None:
@@ -95,10 +94,8 @@ def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], 
     temperatures = _check_calibration(checkpoints.read_json(folder / "decider_config.json"))
     tensors = checkpoints.safetensors_table(folder / "model.safetensors")
     _check_tensors(tensors, vocabulary, hidden)
-    files = {}
+    files = checkpoints.hashed({name: folder / name for name in RELEASED}, progress)
     for name, (_, digest) in RELEASED.items():
-        note = f"hashing {name}"
-        files[name] = checkpoints.sha256(folder / name, partial(_report, progress, note))
         if claimed and files[name] != digest:
             raise ConfigurationError(f"{name} is not the released file: its sha256 is {files[name]}, not {digest}")
     labels = label_tokens(folder / "tokenizer.json", vocabulary)
@@ -121,23 +118,12 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
     return lines
 
 
-def _report(progress: Callable[[float, str], None], note: str, fraction: float) -> None:
-    progress(fraction, note)
-
-
 def label_tokens(tokenizer: Path, vocabulary: int) -> tuple[int, ...]:
     """The label tokens of a tokenizer: A..Z, AA..ZZ in order, those that are one token each, the first `LABELS`.
 
     Raises `ConfigurationError`: not a tokenizer, too few, two of them equal, or ids of `vocabulary` or above.
     """
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        encoder = Tokenizer.from_file(str(tokenizer))
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"{tokenizer.name} is not a tokenizer: {error}") from error
+    encoder = checkpoints.tokenizer(tokenizer)
     letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
     found: list[int] = []
     for label in (*letters, *(first + second for first in letters for second in letters)):
@@ -165,17 +151,8 @@ def _check_config(config: Mapping[str, Any]) -> tuple[int, int]:
     if not all(type(size) is int and size > 0 for size in sizes):
         raise ConfigurationError("config.json: vocab_size, hidden_size and num_hidden_layers are not all positive")
     vocabulary, hidden, layers = (int(size) for size in sizes if size is not None)
-    kinds = config.get("layer_types")
-    if kinds is not None and kinds != layer_kinds(layers):
-        raise ConfigurationError("config.json: layer_types is not three linear attentions before each full one")
-    if config.get("full_attention_interval", FULL_ATTENTION_EVERY) != FULL_ATTENTION_EVERY:
-        raise ConfigurationError(f"config.json: full_attention_interval is not {FULL_ATTENTION_EVERY}")
+    check_layers(config, layers)
     return vocabulary, hidden
-
-
-def layer_kinds(layers: int) -> list[str]:
-    """What each of so many layers is."""
-    return ["linear_attention" if (layer + 1) % FULL_ATTENTION_EVERY else "full_attention" for layer in range(layers)]
 
 
 _CALIBRATION: Final[dict[str, object]] = {

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
@@ -26,15 +27,13 @@ from executor_host.errors import (
 from executor_host.executors import open_jev_checkpoint as folders
 from executor_host.executors import open_jev_merge
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.options import switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
 PACKED_ROWS: Final = 16
 PACKED_TOKENS: Final = 4096
 """Most candidates and tokens of a group that is read together. A longer candidate is read alone."""
-
-DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
-"""By device, when the configuration names none."""
 
 EXECUTIONS: Final = ("auto", "rows", "packed", "shared")
 
@@ -66,16 +65,16 @@ class OpenJevExecutor(Executor):
         unknown = sorted(set(given) - self.OPTIONS)
         if unknown:
             raise ConfigurationError(f"the open-jev family has no option {unknown[0]!r}")
-        self._base = _word(given, "base", None)
-        self._device: str = _word(given, "device", "auto") or "auto"
-        self._dtype: str = _word(given, "dtype", "auto", "float32", "bfloat16") or "auto"
-        self._execution: Any = _word(given, "execution", *EXECUTIONS)
-        self._unreleased, self._graphs = (_switch(given, name) for name in ("unreleased", "graphs"))
+        self._base = word(given, "base") if "base" in given else None
+        self._device = word(given, "device", "auto")
+        self._dtype = word(given, "dtype", "auto", "float32", "bfloat16")
+        self._execution: Any = word(given, "execution", *EXECUTIONS)
+        self._unreleased, self._graphs = (switch(given, name) for name in ("unreleased", "graphs"))
         if self._graphs and self._execution == "shared":
             raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
         self._max_length: int | None = None
         if "max_length" in given:
-            self._max_length = folders.count(given, "the options", "max_length", folders.MAX_LENGTH)
+            self._max_length = checkpoints.count(given, "the options", "max_length", folders.MAX_LENGTH)
         self._checkpoint: folders.Checkpoint | None = None
         self._backbone: qwen3_5.Qwen35 | None = None
 
@@ -86,8 +85,7 @@ class OpenJevExecutor(Executor):
         """Hashes the folders, loads the weights, merges an adapter. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (open_jev_checkpoint.py)."""
         qwen3_5.libraries()
-        device = qwen3_5.default_device() if self._device == "auto" else self._device
-        dtype = DTYPES.get(device.partition(":")[0], "float32") if self._dtype == "auto" else self._dtype
+        device, dtype = devices.placement(self._device, self._dtype)
         checkpoint = folders.verify(
             self.path,
             base=self._base,
@@ -95,7 +93,7 @@ class OpenJevExecutor(Executor):
             unreleased=self._unreleased,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
-        progress(_HASHED, "loading")
+        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         execution = self._execution
         if execution == "auto":
             release = checkpoint.release
@@ -178,16 +176,9 @@ class OpenJevExecutor(Executor):
             raise ExecutionFailed("the model is not loaded")
         request = _checked(payload, backbone.vocabulary, checkpoint.max_length)
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
-        try:
-            try:
-                reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-                hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
-            finally:
-                backbone.synchronize()
-        except (MemoryError, RuntimeError) as error:
-            if qwen3_5.is_of_the_device(error, backbone.device.type):
-                raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
-            raise
+        with devices.settled(backbone.device.type, backbone.synchronize):
+            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
+            hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
         return {
             "logits": scores(hidden, checkpoint.head_weight, checkpoint.head_bias),
             "execution": reading.execution,
@@ -214,24 +205,6 @@ def scores(hidden: NDArray[np.float32], weight: NDArray[np.float32], bias: np.fl
     if not np.isfinite(found).all():
         raise NonFinite("the model's scores are not finite")
     return found
-
-
-def _word(options: Mapping[str, object], name: str, default: str | None, *others: str) -> str | None:
-    """An option that is a word: any, unless the words are given."""
-    value = options.get(name, default)
-    if name not in options and default is None:
-        return None
-    if not isinstance(value, str) or not value or (others and value not in (default, *others)):
-        expected = f"one of {', '.join((str(default), *others))}" if others else "a word"
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is {expected}")
-    return value
-
-
-def _switch(options: Mapping[str, object], name: str) -> bool:
-    value = options.get(name, False)
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is true or false")
-    return value
 
 
 def _combined(digests: str) -> str:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
+from executor_host.backbones.qwen3_5_config import CONFIG, check_layers, text_config
 from executor_host.errors import ConfigurationError
 
 MANIFEST: Final = "open_jev_export.json"
@@ -37,7 +38,6 @@ HEAD: Final = "head.pt"
 ADAPTER: Final = "adapter"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
-CONFIG: Final = "config.json"
 TOKENIZER: Final = "tokenizer.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
@@ -51,7 +51,6 @@ MAX_TOKENS: Final = 16_777_216
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
 """Of head.pt. The released ones have some 20 kB."""
 
-FULL_ATTENTION_EVERY: Final = 4
 TARGETS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "out_proj")
 """Modules that have an adapter: those of them that a layer has."""
 
@@ -196,12 +195,12 @@ def _export(
     if manifest.get("format") != FORMAT:
         raise ConfigurationError(f"{MANIFEST}: format is {manifest.get('format')!r}, not {FORMAT!r}")
     model_id, base_revision, revision, prefix, suffix = (
-        text(manifest, MANIFEST, key)
+        checkpoints.text(manifest, MANIFEST, key)
         for key in ("model_id", "base_revision", "checkpoint_revision", "chat_prefix", "chat_suffix")
     )
     _released(model_id, {"base_revision": base_revision, "checkpoint_revision": revision}, MANIFEST, unreleased)
     heat = temperature(manifest, MANIFEST)
-    longest = count(manifest, MANIFEST, "max_length", MAX_LENGTH)
+    longest = checkpoints.count(manifest, MANIFEST, "max_length", MAX_LENGTH)
     config = text_config(folder / CONFIG)
     sizes = _sizes(config, model_id, unreleased)
     head = manifest.get("head_weight")
@@ -233,14 +232,14 @@ def _lora(
     folder: Path, base: Path, max_length: int | None, unreleased: bool, progress: Callable[[float, str], None]
 ) -> Checkpoint:
     model = checkpoints.read_json(folder / MODEL)
-    model_id, revision, _ = (text(model, MODEL, key) for key in ("model_id", "revision", "method"))
-    count(model, MODEL, "max_length", 2**31)  # of the training, which is not what is served
-    rank = count(model, MODEL, "lora_rank", 4096)
+    model_id, revision, _ = (checkpoints.text(model, MODEL, key) for key in ("model_id", "revision", "method"))
+    checkpoints.count(model, MODEL, "max_length", 2**31)  # of the training, which is not what is served
+    rank = checkpoints.count(model, MODEL, "lora_rank", 4096)
     _released(model_id, {"revision": revision}, MODEL, unreleased)
     heat = temperature(checkpoints.read_json(_required(folder, TEMPERATURE)), TEMPERATURE)
     config = text_config(_required(base, CONFIG))
     sizes = _sizes(config, model_id, unreleased)
-    adapter = _adapter(folder, rank, _kinds(config, sizes[2]))
+    adapter = _adapter(folder, rank, check_layers(config, sizes[2]))
     weight, bias = _head(_required(folder, HEAD), sizes[0])
     adapters = [folder / ADAPTER / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
     files = [folder / MODEL, folder / TEMPERATURE, folder / HEAD, *adapters, base / CONFIG, base / TOKENIZER]
@@ -265,22 +264,6 @@ def _lora(
 # Parts
 
 
-def text(document: Mapping[str, Any], name: str, key: str) -> str:
-    """A text in a document of the file `name`. Raises `ConfigurationError`."""
-    value = document.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{name}: {key} is {value!r}; a text is expected")
-    return value
-
-
-def count(document: Mapping[str, Any], name: str, key: str, most: int) -> int:
-    """A number from 1 to `most`. Raises `ConfigurationError`."""
-    value = document.get(key)
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigurationError(f"{name}: {key} is {value!r}; a number from 1 to {most} is expected")
-    return value
-
-
 def temperature(document: Mapping[str, Any], name: str) -> float:
     """The temperature: finite, above 0. Raises `ConfigurationError`."""
     value = document.get("temperature")
@@ -294,29 +277,6 @@ def temperature(document: Mapping[str, Any], name: str) -> float:
     raise ConfigurationError(f"{name}: temperature is {value!r}; a finite number above 0 is expected")
 
 
-def text_config(path: Path) -> Mapping[str, Any]:
-    """The text model's part of a `config.json`, with or without a vision tower around it."""
-    config = checkpoints.read_json(path)
-    if config.get("quantization_config") is not None:
-        raise ConfigurationError(f"{CONFIG}: quantization_config is set; the head was trained on the model as it is")
-    inner = config
-    if config.get("model_type") == "qwen3_5":
-        inner = config.get("text_config")  # type: ignore[assignment]
-        if not isinstance(inner, dict):
-            raise ConfigurationError(f"{CONFIG}: text_config is not an object")
-    if inner.get("model_type") != "qwen3_5_text":
-        raise ConfigurationError(f"{CONFIG}: model_type is {inner.get('model_type')!r}, not 'qwen3_5_text'")
-    dtype = config.get("dtype", inner.get("dtype", config.get("torch_dtype", inner.get("torch_dtype", "bfloat16"))))
-    if dtype != "bfloat16":
-        raise ConfigurationError(f"{CONFIG}: dtype is {dtype!r}, not 'bfloat16'")
-    return inner
-
-
-def layer_kinds(layers: int) -> list[str]:
-    """What each of so many layers is."""
-    return ["linear_attention" if (layer + 1) % FULL_ATTENTION_EVERY else "full_attention" for layer in range(layers)]
-
-
 def _sizes(config: Mapping[str, Any], model_id: str, unreleased: bool) -> tuple[int, ...]:
     found = []
     for key in _SIZES:
@@ -328,17 +288,8 @@ def _sizes(config: Mapping[str, Any], model_id: str, unreleased: bool) -> tuple[
         for key, value, expected in zip(_SIZES, found, RELEASES[model_id].sizes, strict=True):
             if value != expected:
                 raise ConfigurationError(f"{CONFIG}: {key} is {value}; the released model's is {expected}")
-    _kinds(config, found[2])
+    check_layers(config, found[2])
     return tuple(found)
-
-
-def _kinds(config: Mapping[str, Any], layers: int) -> list[str]:
-    kinds = layer_kinds(layers)
-    if config.get("layer_types", kinds) != kinds:
-        raise ConfigurationError(f"{CONFIG}: layer_types is not three linear attentions before each full one")
-    if config.get("full_attention_interval", FULL_ATTENTION_EVERY) != FULL_ATTENTION_EVERY:
-        raise ConfigurationError(f"{CONFIG}: full_attention_interval is not {FULL_ATTENTION_EVERY}")
-    return kinds
 
 
 def _released(model_id: str, revisions: Mapping[str, str], name: str, unreleased: bool) -> None:
@@ -399,15 +350,8 @@ def _shards(folder: Path) -> list[Path]:
 
 def _tokenizer(file: Path, config: Mapping[str, Any]) -> Path:
     _required(file.parent, file.name)
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        size = Tokenizer.from_file(str(file)).get_vocab_size(with_added_tokens=True)
-    except Exception as error:  # the library raises Exception itself
-        raise ConfigurationError(f"{file.name} is not a tokenizer: {error}") from error
-    vocabulary = count(config, CONFIG, "vocab_size", 2**31)
+    size = checkpoints.tokenizer(file).get_vocab_size(with_added_tokens=True)
+    vocabulary = checkpoints.count(config, CONFIG, "vocab_size", 2**31)
     if size > vocabulary:
         raise ConfigurationError(f"{file.name} has {size} tokens; {CONFIG}: vocab_size is {vocabulary}")
     return file
@@ -478,9 +422,9 @@ def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
     for key in _ADAPTER_OFF:
         if config.get(key):
             raise ConfigurationError(f"{name}: {key} is {config[key]!r}; this family's adapters have none")
-    if count(config, name, "r", 4096) != rank:
+    if checkpoints.count(config, name, "r", 4096) != rank:
         raise ConfigurationError(f"{name}: r is {config['r']}; {MODEL}: lora_rank is {rank}")
-    if count(config, name, "lora_alpha", 8192) != 2 * rank:
+    if checkpoints.count(config, name, "lora_alpha", 8192) != 2 * rank:
         raise ConfigurationError(f"{name}: lora_alpha is {config['lora_alpha']}; twice the rank, {2 * rank}, is needed")
     modules = tuple(
         module
@@ -513,16 +457,7 @@ def adapter_key(module: str, side: str) -> str:
 
 def _hashed(files: list[Path], progress: Callable[[float, str], None]) -> dict[str, str]:
     """sha256 by file name, adapter files with their folder's."""
-    total = sum(file.stat().st_size for file in files) or 1
-    before = 0
-    found = {}
-    for file in files:
-        name = f"{ADAPTER}/{file.name}" if file.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) else file.name
-        size = file.stat().st_size
-
-        def report(fraction: float, before: int = before, size: int = size, name: str = name) -> None:
-            progress((before + fraction * size) / total, f"hashing {name}")
-
-        found[name] = checkpoints.sha256(file, report)
-        before += size
-    return found
+    beside = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
+    return checkpoints.hashed(
+        {f"{ADAPTER}/{file.name}" if file.name in beside else file.name: file for file in files}, progress
+    )

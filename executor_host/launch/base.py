@@ -13,28 +13,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol import addresses
+from protocol.curve import Security
 from protocol.exits import HostExit
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentSpec:
+    """One deployment, immutable: another checkpoint, option or bound under the same name is another deployment."""
+
+    id: str
+    """Unique for the life of the supervisor: the model's name and a number."""
+    name: str
+    family: str
+    path: str | None
+    options: Mapping[str, object]
+    max_requests: int | None = None
+    max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long a host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long a host may load and warm up before it is ended; None: for ever."""
+    pinned: bool = False
+    """Its hosts are never stopped to make room, nor because they are idle."""
+    keep_alive_s: float | None = None
+    """How long its hosts are kept without a request; None: for ever."""
+    replicas: int = 1
+    remote: bool = False
+    """Whether its hosts are elsewhere and dial in."""
+    ray: Mapping[str, object] | None = None
+    """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
     """Everything a launcher needs to start one incarnation."""
 
-    deployment: str
+    deployment: DeploymentSpec
     incarnation: str
-    family: str
-    path: str | None
-    options: Mapping[str, object]
     directory: str
     """Fresh, 0700, for this incarnation's sockets alone."""
 
     def arguments(self) -> list[str]:
         """The command line of `executor_host.main`."""
-        arguments = ["--deployment", self.deployment, "--incarnation", self.incarnation]
-        arguments += ["--directory", self.directory, "--family", self.family]
-        if self.path is not None:
-            arguments += ["--path", self.path]
-        return [*arguments, "--options", json.dumps(self.options)]
+        deployment = self.deployment
+        arguments = ["--deployment", deployment.id, "--incarnation", self.incarnation]
+        arguments += ["--directory", self.directory, "--family", deployment.family]
+        if deployment.path is not None:
+            arguments += ["--path", deployment.path]
+        return [*arguments, "--options", json.dumps(deployment.options)]
 
     @property
     def control(self) -> str:
@@ -64,19 +90,34 @@ class ProcessExit:
         except ValueError:
             return f"signal {self.signal}"
 
-    def describe(self) -> str:
-        """For people; says what usually sends a SIGKILL nobody admits to."""
+    def describe(self, *, cause: str = "", resident_bytes: int = 0) -> str:
+        """For people. `cause`: why we ended it ourselves. Of a SIGKILL that is nobody's, it says who usually sends
+        one, and with how much memory (`resident_bytes`, 0 = not known) the process was seen last."""
         if self.signal is not None:
-            hint = " (out of memory? the kernel leaves no other trace)" if self.signal == signal.SIGKILL else ""
-            return f"killed by {self.signal_name}{hint}"
+            text = f"killed by {self.signal_name}"
+            if cause:
+                return f"{text} by framehost: {cause}"
+            if self.signal == signal.SIGKILL:
+                seen = f"; {resident_bytes / 2**20:.0f} MiB resident when last seen" if resident_bytes else ""
+                text += f" (the kernel's out-of-memory killer or an operator{seen})"
+            return text
+        given_up = f", given up by framehost: {cause}" if cause else ""
         try:
-            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')})"
+            return f"exit status {self.status} ({HostExit(self.status or 0).name.lower().replace('_', ' ')}){given_up}"
         except ValueError:
-            return f"exit status {self.status}"
+            return f"exit status {self.status}{given_up}"
 
 
 class ProcessHandle(ABC):
     """One started process. Its end is known from here and from nowhere else."""
+
+    address: str | None = None
+    """Of its control lane, when that is not where the spec says."""
+    security: Security | None = None
+    """For whoever dials its sockets; None when they are local."""
+
+    def lost(self) -> None:  # noqa: B027 - most processes cannot get lost
+        """The connection to its control lane is gone. A process of this machine has its end noticed otherwise."""
 
     @property
     @abstractmethod
@@ -113,3 +154,6 @@ class HostLauncher(ABC):
 
         Raises `OSError` when nothing could be started.
         """
+
+    def close(self) -> None:  # noqa: B027 - there need not be anything
+        """Give back what the launcher itself holds, when everything it has started has ended."""

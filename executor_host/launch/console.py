@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TextIO
@@ -51,7 +52,8 @@ class Console:
         if fraction is not None:
             done = int(min(max(fraction, 0.0), 1.0) * BAR_CELLS)
             bar = f" {'█' * done}{'░' * (BAR_CELLS - done)} {fraction:4.0%}"
-        self._line = f"[{source}] {stage}{bar} {note}"[:120]
+        # A line that wraps could not be taken back.
+        self._line = f"[{source}] {stage}{bar} {note}"[: shutil.get_terminal_size().columns - 1]
         self._draw()
         self._flush()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch.reaper import Reaper
 
 TAIL_BYTES = 64 * 1024
 """How much of a process's output is kept for its death report."""
@@ -86,11 +87,16 @@ class _Output(asyncio.SubprocessProtocol):
 class LocalProcess(ProcessHandle):
     """A child of this process."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: _Output, guard: int) -> None:
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, output: _Output, guard: int, reaper: Reaper | None
+    ) -> None:
+        self._reaper = reaper
         self._transport = transport
         self._output = output
         self._guard = guard
         self._pid = transport.get_pid()
+        if reaper is not None:
+            reaper.add(self._pid)
 
     @property
     def pid(self) -> int:
@@ -100,6 +106,9 @@ class LocalProcess(ProcessHandle):
         await self._output.exited.wait()
         # Whatever it started and left behind is in its group; a group without members is fine.
         self._signal_group(signal.SIGKILL)
+        if self._reaper is not None:
+            self._reaper.remove(self._pid)
+            self._reaper = None
         try:
             async with asyncio.timeout(OUTPUT_AFTER_EXIT_S):
                 await self._output.ended.wait()
@@ -141,12 +150,13 @@ async def start_process(
     say: Callable[[str], None],
     descriptors: Sequence[int] = (),
     hidden: Collection[str] = (),
+    reaper: Reaper | None = None,
 ) -> LocalProcess:
     """Start one of our modules as a guarded child; `say` gets each line of its output.
 
     Main thread only: the kernel's parent-death signal fires when the *thread* that started the child ends.
     Inherits `descriptors` under the same numbers, and the environment without the variables `hidden`. Raises
-    `OSError` when nothing could be started.
+    `OSError` when nothing could be started. `reaper`: who ends what the child starts, should we be killed.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread: the parent-death signal is bound to it")
@@ -171,7 +181,7 @@ async def start_process(
         raise
     finally:
         os.close(read_end)
-    return LocalProcess(transport, output, write_end)
+    return LocalProcess(transport, output, write_end, reaper)
 
 
 class LocalLauncher(HostLauncher):
@@ -181,12 +191,21 @@ class LocalLauncher(HostLauncher):
         """`say(source, line)` gets every line of output; `hidden` are variables of the environment not for hosts."""
         self._say = say
         self._hidden = hidden
+        self._reaper: Reaper | None = None
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
-        source = f"{spec.deployment} {spec.incarnation}"
+        if self._reaper is None:
+            self._reaper = Reaper()
+        source = f"{spec.deployment.id} {spec.incarnation}"
         return await start_process(
             "executor_host.main",
             spec.arguments(),
             say=lambda line: self._say(source, line),
             hidden=self._hidden,
+            reaper=self._reaper,
         )
+
+    def close(self) -> None:
+        if self._reaper is not None:
+            self._reaper.close()
+            self._reaper = None

@@ -51,5 +51,10 @@ class RestartPolicy:
         self.restarts += 1
         return delay
 
+    def renew(self) -> None:
+        """Somebody has decided to try again: the budget is whole."""
+        self._in_a_row = 0
+        self._next_delay_s = 0.0
+
     def __repr__(self) -> str:
         return f"<RestartPolicy restarts={self.restarts} in_a_row={self._in_a_row}/{self._limits.budget}>"

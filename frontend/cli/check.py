@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from frontend.cli import config
+from frontend.cli import config, fetched
 from frontend.toml_file import ConfigurationError
 from protocol.exits import ServeExit
 
@@ -60,6 +60,11 @@ def run(arguments: argparse.Namespace, examine: Examine | None = None) -> int:
 
 
 def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
+    try:
+        path = fetched.located(path, family)
+    except fetched.NotFetched as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
     watched = sys.stderr.isatty()
 
     def progress(fraction: float, note: str) -> None:
@@ -92,5 +97,10 @@ def _configuration(file: str, *, insecure: bool) -> int:
         bounds = f"max_requests {model.max_requests or 'none'}, max_cost {model.max_cost or 'none'}"
         mark = " (default)" if model.name == configuration.default else ""
         native = f", native dialect on {model.native}" if model.native else ""
-        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}{native}")
+        limits = f"execution_limit {_seconds(model.execution_limit_s)}, load_limit {_seconds(model.load_limit_s)}"
+        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}, {limits}{native}")
     return 0
+
+
+def _seconds(limit: float | None) -> str:
+    return "none" if limit is None else f"{limit:g} s"

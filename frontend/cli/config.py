@@ -8,7 +8,12 @@ request_timeout = 30.0      # seconds: upload, queue and execution together
 max_body = 8388608          # bytes, after decompression
 drain = 30.0                # seconds a stop may take
 access_log = false          # a log line for every request, not only for server errors
+tracing = false             # OpenTelemetry spans; needs the extra otel
+max_resident = 4            # optional: how many models may have hosts at once
+max_resident_bytes = 0      # optional: how much memory these may take together
 restarts = 5                # how often in a row a dead process is started again; 0: never
+front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
+health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
@@ -17,6 +22,11 @@ family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
+resident = true             # false: its hosts are started when a request needs them
+pin = false                 # true: they are never stopped to make room for others, nor by keep_alive
+keep_alive = 0              # seconds without a request after which they are stopped; 0: never
+execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
+load_limit = 1800.0         # optional: seconds from start to ready before the host is ended; 0: no limit
 
 [models.NAME.options]       # what the family takes
 truncate = true
@@ -27,6 +37,8 @@ listen = "127.0.0.1:8001"   # ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0 lets
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import ipaddress
 import os
 import re
@@ -36,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
+from frontend.cli import fetched
 from frontend.families.base import FamilyOptionError, Processor
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
@@ -47,6 +60,9 @@ from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
 DEFAULT_DRAIN_S = 30.0
+DEFAULT_FRONT_LIMIT_S = 60.0
+"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
+
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -55,6 +71,13 @@ MAX_SECONDS = MAX_BUDGET_MS // 1000
 
 MAX_AMOUNT = 2**40
 """Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
+
+TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
+"""What of the extra `otel` needs all the rest of it."""
+
+DEFAULT_LEASE_S = 10.0
+LEASE_S = (1.0, 600.0)
+"""Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
 
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
@@ -85,9 +108,33 @@ class ModelConfig:
     path: str | None = None
     max_requests: int | None = None
     max_cost: int | None = None
+    execution_limit_s: float | None = None
+    """How long its host may owe an answer before it is ended; None: for ever."""
+    load_limit_s: float | None = None
+    """How long its host may load and warm up before it is ended; None: for ever."""
+    resident: bool = True
+    """Whether its hosts are started with the server, and not by the first request."""
+    pin: bool = False
+    """Its hosts are never stopped to make room, nor because they are idle."""
+    keep_alive_s: float | None = None
+    """How long its hosts are kept without a request; None: for ever."""
     options: Mapping[str, Any] = field(default_factory=dict)
     native: Endpoint | None = None
     """The listener that speaks the family's own dialect."""
+    remote: bool = False
+    """Whether its hosts are elsewhere and dial in at `Configuration.hosts`."""
+    ray: Mapping[str, Any] | None = None
+    """As `DeploymentSpec.ray`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostsConfig:
+    """Where hosts dial in that others start."""
+
+    listen: Endpoint
+    key: Path
+    allow: Path | None
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +149,20 @@ class Configuration:
     max_body_bytes: int = limits.MAX_BODY_BYTES
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
+    tracing: bool = False
     restarts: int = DEFAULT_RESTARTS
+    front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
+    """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
+    health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
+    max_resident: int | None = None
+    """How many models may have hosts at once; None: all."""
+    max_resident_bytes: int | None = None
+    """How much memory the hosts of all models may take together; None: all there is."""
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
+    hosts: HostsConfig | None = None
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -185,24 +242,56 @@ _SERVER: Schema = {
     "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
     "access_log": ((bool,), "true or false"),
+    "tracing": ((bool,), "true or false"),
     "keys": ((str,), "the path of a key file"),
     "cors": ((list,), "a list of origins, as https://app.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
+    "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
+    "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
+    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "health": ((str,), "ADDRESS:PORT"),
 }
 _MODEL: Schema = {
     "family": ((str,), "the name of a family"),
     "path": ((str,), "a path"),
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
+    "resident": ((bool,), "true or false"),
+    "pin": ((bool,), "true or false"),
+    "keep_alive": ((int, float), f"seconds, 0 (for ever) to {MAX_SECONDS}"),
+    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
+    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "options": ((dict,), "a table"),
     "native": ((dict,), "a table"),
+    "remote": ((bool,), "true or false"),
+    "ray": ((dict,), "a table"),
 }
+_RAY: Schema = {
+    "address": ((str,), "the address of a Ray cluster, auto or local"),
+    "num_cpus": ((int, float), "a number of CPUs"),
+    "num_gpus": ((int, float), "a number of GPUs"),
+    "memory": ((int,), "bytes"),
+    "resources": ((dict,), "a table of your cluster's own resources"),
+}
+_HOSTS: Schema = {
+    "listen": ((str,), "ADDRESS:PORT"),
+    "key": ((str,), "the path of this server's NAME.key_secret"),
+    "allow": ((str,), "the path of a folder with the NAME.key of every host that may dial in"),
+    "lease": ((int, float), f"seconds, {LEASE_S[0]:g} to {LEASE_S[1]:g}"),
+}
+_SWAP: Schema = {
+    "family": ((str,), "a family's name"),
+    "path": ((str, type(None)), "a path"),
+    "options": ((dict,), "a table"),
+    "mode": ((str,), "start-first or stop-first"),
+}
+
 _NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
 
 
 def _build(source: TomlDocument) -> Configuration:
     document = source.content
-    source.only(document, {"server": ((dict,), "a table"), "models": ((dict,), "a table")}, ())
+    source.only(document, dict.fromkeys(("server", "hosts", "models"), ((dict,), "a table")), ())
     server = document.get("server", {})
     source.only(server, _SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
@@ -217,6 +306,17 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
     if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
         source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+    for key in ("max_resident", "max_resident_bytes"):
+        if key in server and not 0 < server[key] <= MAX_AMOUNT:
+            source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
+    if server.get("tracing") and not _installed(TRACING_MODULE):
+        source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
+    if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
+        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
+    try:
+        health = endpoint(server["health"]) if "health" in server else None
+    except ConfigurationError as error:
+        source.fail(("server", "health"), str(error))
     key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
     origins = server.get("cors", [])
     for origin in origins:
@@ -224,9 +324,18 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
-    models = tuple(_model(name, fields, source) for name, fields in document.get("models", {}).items())
+    timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
+    _check_room(models, server.get("max_resident"), source)
+    hosts = _hosts(document["hosts"], source) if "hosts" in document else None
+    for model in models:
+        if model.remote and hosts is None:
+            key = "remote" if model.ray is None else "ray"
+            source.fail(("models", model.name, key), "hosts can only dial in where there is a table [hosts]")
+        if model.remote and model.ray is None and hosts is not None and hosts.allow is None:
+            source.fail(("hosts",), f"the key allow is missing: it is {_HOSTS['allow'][1]}")
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
@@ -239,22 +348,56 @@ def _build(source: TomlDocument) -> Configuration:
         if port in taken:
             source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
         taken[port] = f"the native port of {model.name!r}"
+    if health is not None and health.port and health.port in taken:
+        source.fail(("server", "health"), f"port {health.port} is {taken[health.port]} already")
     return Configuration(
         models=models,
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S)),
+        request_timeout_s=timeout_s,
         max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
+        tracing=server.get("tracing", False),
         restarts=server.get("restarts", DEFAULT_RESTARTS),
+        max_resident=server.get("max_resident"),
+        max_resident_bytes=server.get("max_resident_bytes"),
+        front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
+        health=health,
         keys=key_file,
         cors=tuple(origins),
+        hosts=hosts,
     )
 
 
-def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
+def _check_room(models: Sequence[ModelConfig], bound: int | None, source: TomlDocument) -> None:
+    """Refuse what `max_resident` could never keep. What fits into bytes is known when models have been loaded."""
+    if bound is None:
+        return
+    resident = [model.name for model in models if model.resident]
+    if len(resident) > bound:
+        source.fail(
+            ("server", "max_resident"),
+            f"{len(resident)} models are resident from the start and {bound} may be: "
+            f"give resident = false to all but {bound} of {', '.join(resident)}",
+        )
+    pinned = [model.name for model in models if model.pin]
+    if len(pinned) == bound and len(models) > bound:
+        source.fail(
+            ("server", "max_resident"),
+            f"the pinned {', '.join(pinned)} take all the room: no other model could ever be loaded",
+        )
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # one of its parents
+        return False
+
+
+def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> ModelConfig:
     key = ("models", name)
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
@@ -270,6 +413,11 @@ def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
         if fields.get(bound, 0) > MAX_AMOUNT:
             source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+    for limit in ("execution_limit", "load_limit", "keep_alive"):
+        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
+    if fields.get("pin") and not fields.get("resident", True):
+        source.fail((*key, "pin"), "what is pinned is resident from the start; leave out resident = false")
     options = fields.get("options", {})
     try:
         family = families.find(fields["family"])
@@ -281,17 +429,30 @@ def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
     except FamilyOptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
+    if path == "":
+        source.fail((*key, "path"), "the path is empty; leave the key out for a family that brings its weights")
+    if path is not None:
+        try:
+            path = fetched.located(path, family.name)
+        except fetched.NotFetched as error:
+            source.fail((*key, "path"), str(error))
     for part, value in (("options", options), ("path", path)):
         # The front is told both in the table of models: what does not fit in there would stop it at its start.
         try:
             encode(Deployment(models=[{part: value}], default=name, server={}, open=False), incarnation="check")
         except ProtocolError as error:
             source.fail((*key, part), str(error))
-    if path is not None and family.marks and path not in family.bundled:
+    if "ray" in fields:
+        source.only(fields["ray"], _RAY, (*key, "ray"))
+    remote = fields.get("remote", "ray" in fields)
+    if "ray" in fields and not remote:
+        source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
+    if path is not None and family.marks and path not in family.bundled and not remote:
         try:
             Path(path).stat()
         except (OSError, ValueError) as error:
-            names = f"; names instead of a path: {', '.join(family.bundled)}" if family.bundled else ""
+            known = ", ".join((*family.bundled, *fetched.names(family.name)))
+            names = f"; names instead of a path: {known}" if known else ""
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
     native = None
     if "native" in fields:
@@ -310,8 +471,65 @@ def _model(name: str, fields: Any, source: TomlDocument) -> ModelConfig:
         path=path,
         max_requests=fields.get("max_requests", family.default_max_requests),
         max_cost=fields.get("max_cost", family.default_max_cost),
+        # By default never so short that a unit could be ended for which somebody still waits.
+        execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
+        load_limit_s=fields.get("load_limit", 0) or None,
+        resident=fields.get("resident", True),
+        pin=fields.get("pin", False),
+        keep_alive_s=fields.get("keep_alive", 0) or None,
         options=options,
         native=native,
+        remote=remote,
+        ray=fields.get("ray"),
+    )
+
+
+def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
+    key = ("hosts",)
+    source.only(fields, _HOSTS, key)
+    for needed in ("listen", "key"):
+        if needed not in fields:
+            source.fail(key, f"the key {needed} is missing: it is {_HOSTS[needed][1]}")
+    try:
+        listen = endpoint(fields["listen"])
+    except ConfigurationError as error:
+        source.fail((*key, "listen"), str(error))
+    lease = fields.get("lease", DEFAULT_LEASE_S)
+    if not LEASE_S[0] <= lease <= LEASE_S[1]:
+        source.fail((*key, "lease"), f"{lease} is not {_HOSTS['lease'][1]}")
+    allow = Path(fields["allow"]) if "allow" in fields else None
+    return HostsConfig(listen, Path(fields["key"]), allow, float(lease))
+
+
+def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float) -> ModelConfig:
+    """What `model` becomes by a swap: `settings` has its `family`, and may have `path` and `options`;
+    `timeout_s` is the request timeout of the server.
+
+    Bounds stay, and options that are not given, as long as the family does; another family begins with its own.
+    Raises `ConfigurationError` for everything that `framehost check --config` would refuse.
+    """
+    source = TomlDocument("swap", None, {})
+    source.only(settings, _SWAP, ())
+    if "family" not in settings:
+        source.fail(("family",), "the family is missing")
+    if model.remote:
+        source.fail((), f"the hosts of {model.name!r} are started elsewhere: start others there, and end the old ones")
+    same = settings["family"] == model.family
+    fields = {key: settings[key] for key in ("family", "path", "options") if settings.get(key) is not None}
+    if same:
+        fields.setdefault("options", model.options)
+    made = _model(model.name, fields, timeout_s, source)
+    if model.native is not None and not families.find(made.family).native:
+        source.fail(("family",), f"{model.name!r} has a native listener, and {made.family!r} has no native dialect")
+    if same:
+        return dataclasses.replace(model, path=made.path, options=made.options)
+    return dataclasses.replace(
+        made,
+        native=model.native,
+        load_limit_s=model.load_limit_s,
+        resident=model.resident,
+        pin=model.pin,
+        keep_alive_s=model.keep_alive_s,
     )
 
 

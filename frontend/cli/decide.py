@@ -9,57 +9,58 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Any
 
+from frontend.cli import client
+from frontend.cli.client import MAX_STRANGE_CHARS, UsageError
+from frontend.cli.terminal import padded, short, visible, width
+
 BAR_CELLS = 30
 IN_ASCII = str.maketrans({"█": "#", "·": ".", "…": "~"})
-MAX_TIMEOUT_S = 86_400
-MAX_STRANGE_CHARS = 100
-"""How much of an answer that is not framehost's is shown."""
+ONLY = "answer"
+"""The id of a question that was given none."""
 EXAMPLE = "--choice billing='a charge, an invoice or a refund' --choice bug='something is broken'"
 
 
-class UsageError(Exception):
-    """The options do not make a question; the text says which."""
+class _Part(argparse.Action):
+    """Keeps options in the order they came: what follows a --question belongs to it."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        namespace.parts = [*namespace.parts, (self.dest, values)]
 
 
 def add_to(commands: Any) -> None:
     """Add the command's parser."""
     decide = commands.add_parser(
         "decide",
-        help="ask a running server one question",
-        description="Ask a running server one question. Write the criteria out: small models live from them.",
+        help="ask a running server",
+        description="Ask a running server about one state. Write the criteria out: small models live from them. "
+        "Several questions: begin each with --question ID.",
         epilog=f"example: framehost decide --state 'I was charged twice' {EXAMPLE}",
     )
-    decide.add_argument("--state", required=True, help="the text to decide about; @FILE reads a file, - reads stdin")
-    decide.add_argument("--ask", default=None, metavar="TEXT", help="the question (instructions)")
-    decide.add_argument(
-        "--choice", action="append", metavar="NAME[=TEXT]", help="an option; repeat it for every option"
+    decide.set_defaults(run=run, parts=[])
+    state = decide.add_mutually_exclusive_group()
+    state.add_argument(
+        "--state", help="the text to decide about; @FILE reads a file, - reads stdin (default: stdin, if redirected)"
     )
-    decide.add_argument("--noul", nargs="*", action="extend", metavar="SIDE=TEXT",
+    state.add_argument("--state-file", metavar="FILE", help="the same as --state @FILE")
+    decide.add_argument("--question", action=_Part, metavar="ID", help="what follows is the question of this id")
+    decide.add_argument("--ask", action=_Part, metavar="TEXT", help="the question (instructions)")
+    decide.add_argument("--choice", action=_Part, metavar="NAME[=TEXT]", help="an option; repeat it for every option")
+    decide.add_argument("--noul", nargs="*", action=_Part, metavar="SIDE=TEXT",
         help="yes or no: true=TEXT and false=TEXT say what each side means; with --ask, neither is needed",
     )  # fmt: skip
     decide.add_argument(
-        "--score", action="append", metavar="TEXT", help="a level; repeat it for every level, lowest first"
+        "--score", action=_Part, metavar="TEXT", help="a level; repeat it for every level, lowest first"
     )
     decide.add_argument("--model", default=None, help="which model (default: the server's)")
-    decide.add_argument("--url", default="http://127.0.0.1:8080", help="the server (default %(default)s)")
-    decide.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds (default %(default)s)")
+    client.add_options(decide)
     decide.add_argument("--json", action="store_true", help="print the response body as it came")
-    decide.set_defaults(run=run)
-
-
-def seconds(text: str) -> float:
-    """A time to wait, as an option. Raises `ArgumentTypeError`."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MAX_TIMEOUT_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not seconds above 0 and at most {MAX_TIMEOUT_S}")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         reason = getattr(error, "reason", error)
         return _say(f"nothing answers at {arguments.url} ({reason}); start a server with: framehost serve", 1)
     if status != 200:
-        return _say(f"{status}: {_message(content)}", 1)
+        return _say(f"{status}: {client.said(content)}", 1)
     if arguments.json:
         return _write(content)
     try:
@@ -93,10 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _request(arguments: argparse.Namespace) -> urllib.request.Request:
     content = json.dumps(request_body(arguments), ensure_ascii=False).encode()
     address = arguments.url.rstrip("/") + "/v1/systemone"
+    headers = client.headers(arguments.key_file)
     try:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked below
-            address, data=content, headers={"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(address, content, headers)  # noqa: S310 - the scheme is checked below
     except ValueError:
         request = None
     if request is None or request.type not in ("http", "https"):
@@ -140,38 +140,65 @@ def _write(content: bytes) -> int:
 
 def _say(text: str, status: int) -> int:
     """One line on stderr, whatever is in the text."""
-    print(f"framehost decide: {_visible(text)}", file=sys.stderr)
+    print(f"framehost decide: {visible(text)}", file=sys.stderr)
     return status
 
 
 def _no_answer(url: str, error: Exception) -> int:
-    why = f"{type(error).__name__}: {_short(str(error), MAX_STRANGE_CHARS)}"
+    why = f"{type(error).__name__}: {short(str(error), MAX_STRANGE_CHARS)}"
     return _say(f"what answers at {url} is no framehost of this version ({why})", 1)
 
 
 def request_body(arguments: argparse.Namespace) -> dict[str, Any]:
     """The System One body of the options. Raises `UsageError`."""
-    kinds = [kind for kind in ("choice", "noul", "score") if getattr(arguments, kind) is not None]
-    if len(kinds) != 1:
-        raise UsageError(f"give one of --choice, --noul and --score; example: {EXAMPLE}")
-    kind = kinds[0]
-    question: dict[str, Any] = {"type": kind}
-    if arguments.ask is not None:
-        question["instructions"] = arguments.ask
-    if kind == "choice":
-        question["criteria"] = _described(arguments.choice)
-    elif kind == "score":
-        question["criteria"] = arguments.score
-    elif arguments.noul:
-        question["criteria"] = _described(arguments.noul)
-        if not question["criteria"].keys() <= {"true", "false"}:
-            raise UsageError("--noul takes true=TEXT and false=TEXT")
-    if kind == "noul" and arguments.ask is None and not any(question.get("criteria", {}).values()):
-        raise UsageError("--noul alone asks nothing: give the question with --ask, or true=TEXT and false=TEXT")
-    body: dict[str, Any] = {"state": _text(arguments.state), "questions": {"answer": question}}
+    body: dict[str, Any] = {"questions": _questions(arguments.parts), "state": _state(arguments)}
     if arguments.model is not None:
         body["model"] = arguments.model
     return body
+
+
+def _questions(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The questions by id, from the options in their order."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    current = ONLY
+    for kind, value in parts:
+        if kind != "question":
+            found.setdefault(current, []).append((kind, value))
+            continue
+        if current == ONLY and ONLY in found:
+            raise UsageError("with several questions, the first begins with --question as well")
+        if not value or value in found:
+            raise UsageError(f"--question {value!r}: every question needs an id of its own")
+        current = value
+        found[current] = []
+    return {name: _question(name, options) for name, options in (found or {ONLY: []}).items()}
+
+
+def _question(name: str, options: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    given: dict[str, list[Any]] = {}
+    for kind, value in options:
+        given.setdefault(kind, []).extend(value if kind == "noul" else [value])
+    where = "" if name == ONLY else f"--question {name}: "
+    asked = given.pop("ask", [])
+    if len(asked) > 1:
+        raise UsageError(f"{where}give --ask once; several questions begin with --question")
+    if len(given) != 1:
+        raise UsageError(f"{where}give one of --choice, --noul and --score; example: {EXAMPLE}")
+    ((kind, values),) = given.items()
+    question: dict[str, Any] = {"type": kind}
+    if asked:
+        question["instructions"] = asked[0]
+    if kind == "choice":
+        question["criteria"] = _described(values)
+    elif kind == "score":
+        question["criteria"] = values
+    elif values:
+        question["criteria"] = _described(values)
+        if not question["criteria"].keys() <= {"true", "false"}:
+            raise UsageError(f"{where}--noul takes true=TEXT and false=TEXT")
+    if kind == "noul" and not asked and not any(question.get("criteria", {}).values()):
+        raise UsageError(f"{where}--noul alone asks nothing: give the question with --ask, or true=TEXT and false=TEXT")
+    return question
 
 
 def _described(options: list[str]) -> dict[str, str | None]:
@@ -184,59 +211,48 @@ def _described(options: list[str]) -> dict[str, str | None]:
     return described
 
 
-def _text(argument: str) -> str:
-    if argument == "-":
+def _state(arguments: argparse.Namespace) -> str:
+    if arguments.state_file is not None:
+        return Path(arguments.state_file).read_text(encoding="utf-8")
+    if arguments.state is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("give the text to decide about with --state or --state-file, or on stdin")
         return sys.stdin.read()
-    if argument.startswith("@"):
-        return Path(argument[1:]).read_text(encoding="utf-8")
-    return argument
-
-
-def _message(body: bytes) -> str:
-    """What the server said was wrong, whichever error shape it used."""
-    try:
-        detail = json.loads(body)["detail"]
-        if isinstance(detail, list):
-            return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in detail)
-        return str(detail["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return _short(" ".join(body.decode("utf-8", "replace").split()), MAX_STRANGE_CHARS)
+    if arguments.state == "-":
+        return sys.stdin.read()
+    if arguments.state.startswith("@"):
+        return Path(arguments.state[1:]).read_text(encoding="utf-8")
+    return str(arguments.state)
 
 
 def render(response: dict[str, Any], *, colour: bool) -> str:
-    """The answer with bars, for people."""
-    answer = response["answers"]["answer"]
+    """The answers with bars, for people; more than one has its question's id in front."""
+    answers = response["answers"]
+    lines: list[str] = []
+    for name, answer in answers.items():
+        lines += _answer("" if answers.keys() == {ONLY} else f"{visible(name)}: ", answer, colour=colour)
+    lines.append(f"  {visible(response['model'])}, {response['usage']['input_tokens']} tokens")
+    return "\n".join(lines)
+
+
+def _answer(title: str, answer: dict[str, Any], *, colour: bool) -> list[str]:
     if answer["type"] == "noul":
         rows = [("yes", answer["noul"]), ("no", 1 - answer["noul"])]
         head = f"{'yes' if answer['noul'] >= 0.5 else 'no'}  (P(yes) {answer['noul']:.3f})"
     elif answer["type"] == "choice":
         rows = list(answer["probabilities"].items())
-        head = f"{_visible(answer['choice'])}  (confidence {answer['confidence']:.2f})"
+        head = f"{visible(answer['choice'])}  (confidence {answer['confidence']:.2f})"
     else:
-        rows = [(f"{key} {_short(answer['legend'][key])}", p) for key, p in answer["probabilities"].items()]
+        rows = [(f"{key} {short(answer['legend'][key])}", p) for key, p in answer["probabilities"].items()]
         head = f"{answer['score']:.2f}  (confidence {answer['confidence']:.2f})"
     if not all(0 <= p <= 1 for _, p in rows):
         raise ValueError("a probability is not in 0..1")
-    rows = [(_short(name), p) for name, p in rows]
-    width = max(len(name) for name, _ in rows)
+    rows = [(short(name), p) for name, p in rows]
+    cells = max(width(name) for name, _ in rows)
     best = max(p for _, p in rows)
-    lines = [head]
+    lines = [title + head]
     for name, p in rows:
-        cells = round(p * BAR_CELLS)
-        bar = "█" * cells + "·" * (BAR_CELLS - cells)
-        line = f"  {name:<{width}}  {bar}  {p:6.1%}"
+        full = round(p * BAR_CELLS)
+        line = f"  {padded(name, cells)}  {'█' * full}{'·' * (BAR_CELLS - full)}  {p:6.1%}"
         lines.append(f"\x1b[1m{line}\x1b[0m" if colour and p == best else line)
-    lines.append(f"  {_visible(response['model'])}, {response['usage']['input_tokens']} tokens")
-    return "\n".join(lines)
-
-
-def _short(value: object, limit: int = 40) -> str:
-    text = _visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _visible(text: str) -> str:
-    """Control characters escaped: what a server or an option name says must not move the cursor."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+    return lines

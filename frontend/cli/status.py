@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import secrets
 import sys
-from pathlib import Path
+import time
 from typing import Any
 
-import zmq
-
-from protocol import addresses
-from protocol.errors import ProtocolError
-from protocol.frames import decode, encode
-from protocol.messages import Lane, Status
-
-ANSWER_MS = 3_000
-"""A running supervisor answers in milliseconds, also while its front is dead; then it waits one second for it."""
-
-
-class NotRunning(Exception):
-    """No supervisor answers for this port; the text says what was found instead."""
+from frontend.cli import watch
+from frontend.cli.line import NotRunning, line
+from protocol.messages import Status
 
 
 def add_to(commands: Any) -> None:
@@ -33,58 +20,24 @@ def add_to(commands: Any) -> None:
     )
     status.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
     status.add_argument("--json", action="store_true", help="everything, for programs")
+    status.add_argument("--watch", action="store_true", help="a table that stays and follows, until Ctrl-C")
     status.set_defaults(run=run)
 
 
 def ask(port: int) -> dict[str, Any]:
     """The report of the supervisor behind `port`. Raises `NotRunning`."""
-    directory = addresses.runtime_directory(port)
-    info = directory / addresses.INFO_NAME
-    if not _locked(directory / addresses.LOCK_NAME):
-        raise NotRunning(f"no framehost is running on port {port}; start one with: framehost serve --port {port}")
-    try:
-        management: str = json.loads(info.read_text())["management"]
-    except (OSError, ValueError, KeyError) as error:
-        raise NotRunning(f"the framehost on port {port} is just starting or stopping ({info}: {error})") from None
-    me = f"cli-{secrets.token_hex(4)}"
-    context = zmq.Context()
-    try:
-        with context.socket(zmq.DEALER) as socket:
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.IDENTITY, me.encode())
-            socket.setsockopt(zmq.RCVTIMEO, ANSWER_MS)
-            socket.connect(management)
-            socket.send_multipart(encode(Status(), incarnation=me, call=1))
-            message = decode(socket.recv_multipart(), lane=Lane.MANAGEMENT, incarnation=me).message
-    except zmq.Again:
-        raise NotRunning(f"the supervisor of port {port} holds its lock and does not answer") from None
-    except ProtocolError as error:
-        raise NotRunning(f"the supervisor of port {port} speaks another protocol: {error}") from None
-    finally:
-        context.destroy(linger=0)
+    with line(port) as supervisor:
+        supervisor.say(Status())
+        message = supervisor.hear()
     if not isinstance(message, Status) or message.report is None:
         raise NotRunning(f"the supervisor of port {port} answered with something else")
     return message.report
 
 
-def _locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock: the one thing that does not outlive it."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; exit status 1 when nothing runs there."""
+    """Print the report; exit status 1 when nothing runs there. With --watch, go on until Ctrl-C."""
+    if arguments.watch:
+        return watch.watch(lambda: _reading(arguments.port, for_programs=arguments.json))
     try:
         report = ask(arguments.port)
     except NotRunning as error:
@@ -92,6 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     print(json.dumps(report, indent=2) if arguments.json else render(report))
     return 0
+
+
+def _reading(port: int, *, for_programs: bool) -> list[str]:
+    """What --watch shows now; a server that is not there is waited for."""
+    now = time.strftime("%H:%M:%S")
+    try:
+        report = ask(port)
+    except NotRunning as error:
+        return [json.dumps({"error": str(error)})] if for_programs else [f"{now}  {error}; waiting for it"]
+    return [json.dumps(report)] if for_programs else [now, *watch.table(report), ""]
 
 
 def render(report: dict[str, Any]) -> str:
@@ -104,7 +67,8 @@ def render(report: dict[str, Any]) -> str:
             f"{_mib(report['supervisor_rss_bytes'])}"
         ),
         f"front   pid {process['pid']}, {_mib(process['rss_bytes'])}, restarts {process['restarts']}"
-        + ("" if front else ", not answering"),
+        + ("" if front else f", not answering for {process['silent_s']:.0f} s"),
+        *([f"        probes at {report['health']}"] if report["health"] else []),
     ]
     if front:
         ended = ", ".join(f"{name} {count}" for name, count in sorted(front["requests"]["ended"].items())) or "none yet"
@@ -124,17 +88,21 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
     lines = [
         (
-            f"model   {host['model']} ({host['family']})  {host['state']}  incarnation {host['incarnation']}, {where}, "
-            f"loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
+            f"model   {host['model']} ({host['family']})  {host['state']}  deployment {watch.place(host)}, "
+            f"incarnation {host['incarnation']}, {where}, loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]
+    if host["progress"] and host["state"] in ("starting", "loading", "warming"):
+        lines.append(f"        {watch.progress(host)}")
+    if host["silent_s"] >= watch.SILENT_S:
+        lines.append(f"        its control lane has been silent for {host['silent_s']:.0f} s: a long call, or it hangs")
     if host.get("native"):
         lines.append(f"        native dialect at {host['native']}")
-    model = front["models"].get(host["model"]) if front else None
+    model = watch.counts(host, front)
     if model:
         queue = model["scheduler"]
         lines.append(
-            f"        queue {queue['waiting']}, running {queue['running']}"
+            f"        queue {queue['waiting']}, running {watch.running(model)}"
             f"{' (its client has left)' if queue['abandoned'] else ''}, completed {queue['completed']}, "
             f"failed {queue['failed']}, withdrawn {queue['withdrawn']}"
         )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from json import JSONEncoder
 from json.encoder import encode_basestring
-from typing import Any, ClassVar, Final, TypeGuard
+from typing import ClassVar, Final
 
 from frontend.answers import Answer, AnswerError, choice_answer, normalise, noul_answer, score_answer
 from frontend.errors import InternalError, RequestTooLarge, TokensExceeded
+from frontend.families import documents
 from frontend.families.base import Decision, Option, Prepared, Processor
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Text, printable
 from protocol.payloads import TextRequest
@@ -43,7 +43,9 @@ class SparrowProcessor(Processor):
         Raises `RequestTooLarge` above `MAX_REQUEST_CHARS` in total and `TokensExceeded` above
         `MAX_TEXT_CHARS` in one text. Token limits are the host's to check: only it has the vocabulary.
         """
-        document = _encode({"state": request.state, "questions": [_rendered(q) for q in request.questions]})
+        document = documents.encode(
+            {"state": request.state, "questions": [documents.fields(q) for q in request.questions]}
+        )
         if _length_bound(document) > MAX_TEXT_CHARS:
             _check_lengths(request)
         payload = TextRequest(document.encode())
@@ -70,21 +72,6 @@ class SparrowProcessor(Processor):
 
 
 # Preparing.
-
-_encode: Final = JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
-).encode  # integers digit by digit, floats as the shortest text that reads back as the same double
-
-
-def _rendered(question: Question) -> dict[str, Any]:
-    criteria: object
-    if isinstance(question, Choice):
-        kind, criteria = "choice", dict(question.options)
-    elif isinstance(question, Noul):
-        kind, criteria = "noul", None if question.criteria is None else dict(question.criteria)
-    else:
-        kind, criteria = "score", question.levels
-    return {"type": kind, "instructions": question.instructions, "criteria": criteria}
 
 
 def _length_bound(document: str) -> int:
@@ -159,7 +146,7 @@ def _indented_length(root: Text, enough: int) -> int:
             elif total < enough:
                 stack.extend([(value, depth + 1) for value in node])
         else:
-            total += len(_encode(node))
+            total += len(documents.encode(node))
     return total
 
 
@@ -178,23 +165,10 @@ class _Output:
     def read(cls, outputs: Sequence[object]) -> _Output:
         if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
             raise InternalError("the model's output is not one map")
-        fields = outputs[0]
-        probabilities, tokens = fields.get("probabilities"), fields.get("tokens")
-        if not isinstance(probabilities, (list, tuple)) or not _is_count(tokens):
-            raise InternalError("the model's output has no probabilities or no token count")
-        truncated = fields.get("truncated")
-        if truncated is None:
-            return cls(probabilities, tokens, None)
-        if not isinstance(truncated, Mapping):
-            raise InternalError("the model's report of a cut is not a map")
-        kept, total = truncated.get("kept"), truncated.get("total")
-        if not (_is_count(kept) and _is_count(total)):
-            raise InternalError("the model's report of a cut has no counts")
-        return cls(probabilities, tokens, {"kept": kept, "total": total})
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and value >= 0
+        probabilities = outputs[0].get("probabilities")
+        if not isinstance(probabilities, (list, tuple)):
+            raise InternalError("the model's output has no probabilities")
+        return cls(probabilities, *documents.usage(outputs[0]))
 
 
 _NUMBERS: Final = frozenset({float, int})  # and not bool

@@ -17,7 +17,7 @@ from frontend.errors import RequestError, Unauthenticated
 from frontend.http import routes
 from frontend.keys import KeyRing
 
-OPEN: Final = frozenset({"/", "/health", "/healthz"})
+OPEN: Final = frozenset({"/", "/static/page.js", "/static/page.css", "/health", "/healthz"})
 """Paths that need no key: probes have none, and the page asks for one."""
 
 HEADERS: Final = ("x-api-key", "x-goog-api-key")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from aiohttp import hdrs, web
 
-from frontend.deployment import Deployment
+from frontend.deployment import Deployment, Moved
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
@@ -23,7 +24,7 @@ from frontend.http import access, ingress, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
-from protocol.states import RequestEvent
+from protocol.states import Role
 
 NAME = web.AppKey("native_model", str)
 
@@ -48,9 +49,10 @@ def build(server: Server, name: str) -> web.Application:
     return app
 
 
-async def decide(request: web.Request) -> web.Response:
+async def decide(request: web.Request) -> web.StreamResponse:
     """POST /v1/systemone."""
-    return await routes.handled(request, _decide, _error_response)
+    # None of our headers: the original has none.
+    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
 
 
 async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
@@ -71,29 +73,59 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         try:
             async with asyncio.timeout_at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
-                full = routes.early_slot(deployment, context)
-                with _admitted(request, server, profile) as permit:
+                routes.early_slot(deployment, context)
+                with ExitStack() as upload:
+                    permit = upload.enter_context(_admitted(request, server, profile))
                     body = await _body(request, permit, profile)
                     uploaded = True
-                    if profile.READY_FIRST:
-                        deployment.refuse_unless_ready()
-                    # The incarnation may change while we wait: what is prepared belongs to this one's weights.
-                    profile, identity = deployment.native, deployment.identity
-                    prepared = await _prepared(deployment, profile, body, context)
-                record.advance(RequestEvent.PREPARE)
-                if full is not None:
-                    raise full
-                since = server.clock()
-                outputs: list[object] = []
-                if prepared.units:
-                    outputs = await deployment.execute(profile, identity, prepared, context, record)
-                document = await deployment.computed(
-                    context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
-                )
+                    record.uploaded()
+                    document = await _decided(server, deployment.name, body, upload, context, record)
         except (TimeoutError, DeadlineExceeded):
             raise TimedOut(TIMED_OUT if uploaded else TIMED_OUT_UPLOADING) from None
         guard.disarm()
     return _respond(request, 200, dict(document))
+
+
+async def _decided(
+    server: Server, name: str, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
+) -> Mapping[str, Any]:
+    """The document of whatever `name` means now that the body is there; `upload` is closed when it is no more one."""
+    while True:
+        if server.resolve(name).role is Role.HELD:
+            upload.close()  # waiting for the end of a swap is no upload
+        deployment = await server.taker(name, context)
+        try:
+            with deployment.in_use():
+                return await _decided_by(server, deployment, body, upload, context, record)
+        except Moved:
+            continue
+
+
+async def _decided_by(
+    server: Server, deployment: Deployment, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
+) -> Mapping[str, Any]:
+    # The slot that the upload has had, or the one of a deployment that was not meant yet when it began.
+    full = routes.early_slot(deployment, context)
+    # The incarnation may change while we wait: what is prepared belongs to this one's weights.
+    profile, identity = deployment.native, deployment.identity
+    if profile.READY_FIRST and not deployment.on_demand:
+        deployment.refuse_unless_ready()
+    prepared = await _prepared(deployment, profile, body, context)
+    upload.close()
+    if full is not None:
+        raise full
+    if deployment.cold and prepared.units:
+        await deployment.arrival(context)
+        profile, identity = deployment.native, deployment.identity
+        prepared = await _prepared(deployment, profile, body, context)
+    record.prepared()
+    since = server.clock()
+    outputs: list[object] = []
+    if prepared.units:
+        outputs = await deployment.execute(profile, identity, prepared, context, record)
+    return await deployment.computed(
+        context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
+    )
 
 
 def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> Permit:

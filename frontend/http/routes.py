@@ -24,13 +24,19 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from frontend import compute, limits
+from frontend import access_log, compute, limits
+from frontend.answers import Answer
 from frontend.deployment import Deployment
-from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut
-from frontend.http import ingress, strict_json, systemone
+from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut, UnknownModel
+from frontend.families.base import Decision
+from frontend.http import events, ingress, shapes, strict_json
+from frontend.http.dialect import Dialect, public
+from frontend.http.events import EventStream
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
+from frontend.requests import RequestRecord
 from frontend.runtime.context import ExecutionContext
+from frontend.runtime.signals import Admitted, Signal
 from frontend.server import Server
 from protocol.states import RequestEvent
 
@@ -38,11 +44,12 @@ SERVER = web.AppKey("server", Server)
 RECORD = web.RequestKey("framehost.request_id", str)
 ACCOUNT = web.RequestKey("framehost.account", Account)
 TIMEOUT_HEADER = "x-framehost-timeout-ms"
+TIMING_HEADER = "Server-Timing"
 
 log = logging.getLogger("framehost.http")
 access = logging.getLogger("framehost.access")
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _ID_PREFIX = f"{os.getpid():x}-{secrets.token_hex(4)}"
 _SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
@@ -74,47 +81,165 @@ def encode(document: object) -> bytes:
 def json_response(
     request: web.BaseRequest, document: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """A JSON response with the request's id. Every response of this server is made here.
+    """A JSON response with the request's id.
 
-    Numbers are finite by then: answers check theirs when they are built, `systemone.render` the extras.
+    Numbers are finite by then: answers check theirs when they are built, `dialect.with_extras` the extras.
     """
-    identifier = request_id(request)
-    fields = {
-        hdrs.CONTENT_TYPE: "application/json; charset=utf-8",
-        "x-request-id": identifier,
-        "x-typesafe-request-id": identifier,
-    }
+    return respond(request, encode(document), "application/json; charset=utf-8", status=status, headers=headers)
+
+
+def respond(
+    request: web.BaseRequest,
+    body: bytes,
+    content_type: str,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> web.Response:
+    """A response with the request's id. Every response of the main port but the streams is made here."""
+    fields = {hdrs.CONTENT_TYPE: content_type, **identified(request)}
     if headers:
         fields.update(headers)
-    return web.Response(body=encode(document), status=status, headers=fields)
+    return web.Response(body=body, status=status, headers=fields)
 
 
-def error_response(request: web.Request, error: RequestError) -> web.Response:
-    """The System One shape of an error."""
-    status, document, headers = systemone.render_error(error)
-    return json_response(request, document, status=status, headers=headers)
+def identified(request: web.BaseRequest) -> dict[str, str]:
+    """The headers that every response has."""
+    identifier = request_id(request)
+    return {"x-request-id": identifier, "x-typesafe-request-id": identifier}
 
 
-async def decide(request: web.Request) -> web.Response:
-    """POST /v1/systemone."""
-    return await handled(request, _decide, error_response)
+class Exchange:
+    """One request of the main port, and the dialect it is in as far as that is known.
+
+    Where several dialects share a path, the headers say which one until the body does.
+    """
+
+    __slots__ = ("_by_body", "_stream", "dialect")
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        by_body: Callable[[object, Dialect], Dialect] | None = None,
+        stream: EventStream | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self._by_body = by_body
+        self._stream = stream
+
+    def read(self, body: bytes, record: RequestRecord) -> DecisionRequest:
+        """The request in `body`. Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
+        document = strict_json.parse(body)
+        if self._by_body is not None:
+            self.dialect = self._by_body(document, self.dialect)
+            record.dialect = self.dialect.NAME
+        return self.dialect.parse_request(document)
+
+    async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.StreamResponse:
+        """The answer, or one `RequestError`."""
+        stream = self._stream
+        if stream is None:
+            question, decision = await self._decide(server, request, record, record.observe)
+            return json_response(request, self.dialect.render(question, record.model, decision))
+
+        def observe(signal: Signal) -> None:
+            record.observe(signal)
+            if type(signal) is Admitted:
+                stream.admitted(record.model)
+
+        try:
+            question, decision = await self._decide(server, request, record, observe, stream.answer)
+        except asyncio.CancelledError:
+            stream.abandon()
+            raise
+        stream.done(self.dialect.render(question, record.model, decision))
+        return stream
+
+    async def _decide(
+        self,
+        server: Server,
+        request: web.Request,
+        record: RequestRecord,
+        observe: Callable[[Signal], None],
+        on_answer: Callable[[str, Answer], None] | None = None,
+    ) -> tuple[DecisionRequest, Decision]:
+        server.refuse_when_draining()
+        deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
+        limit = server.limits.max_body_bytes
+        with (
+            ExecutionContext(clock=server.clock, deadline=deadline, observer=observe) as context,
+            context.cancel_on_exit() as guard,
+        ):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    full = None if server.only is None else early_slot(server.only, context)
+                    with ingress.admit(request, server.ingress, limit) as permit:
+                        body = await ingress.read_body(request, permit, limit)
+                        record.uploaded()
+                        if compute.fits_inline(len(body)):
+                            question = self.read(body, record)
+                        else:
+                            question = await compute.in_pool(server.pool, context, lambda: self.read(body, record))
+                    record.model = server.resolve(question.model).name
+                    if full is not None:
+                        raise full
+                    _, decision = await server.decide(question, len(body), context, record, on_answer)
+            except (TimeoutError, DeadlineExceeded):
+                # The timer, or the runtime's own look at the clock just before it.
+                raise TimedOut(_timeout_text(record, deadline - record.received)) from None
+            guard.disarm()
+        return question, decision
+
+    def refuse(self, request: web.Request, error: RequestError) -> web.StreamResponse:
+        """The dialect's shape of an error, or the last event of a stream that has begun."""
+        if self._stream is not None and self._stream.begun:
+            self._stream.error(error)
+            return self._stream
+        status, document, headers = self.dialect.render_error(error)
+        return json_response(request, document, status=status, headers=headers)
+
+
+def decisions(dialect: Dialect, *, streams: bool = False) -> Handler:
+    """The handler of a path that has one dialect. `streams`: whether a client may ask for events instead."""
+
+    async def decide(request: web.Request) -> web.StreamResponse:
+        stream = EventStream(request, encode, identified(request)) if streams and events.wanted(request) else None
+        exchange = Exchange(dialect, stream=stream)
+        return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
+
+    return decide
+
+
+async def decisions_by_shape(request: web.Request) -> web.StreamResponse:
+    """The handler of a path that several dialects share."""
+    exchange = Exchange(shapes.by_headers(request.headers), shapes.by_body)
+    return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
 
 
 async def handled(
     request: web.Request,
-    work: Callable[[Server, web.Request, Any], Awaitable[web.Response]],
-    render: Callable[[web.Request, RequestError], web.Response],
-) -> web.Response:
+    work: Callable[[Server, web.Request, Any], Awaitable[web.StreamResponse]],
+    render: Callable[[web.Request, RequestError], web.StreamResponse],
+    *,
+    dialect: str = "systemone",
+    timing: bool = True,
+) -> web.StreamResponse:
     """One decision in any dialect: `work(server, request, record)`, its record begun and ended, every error
-    answered as `render` says and logged as the operator chose."""
+    answered as `render` says, all of it counted and logged. `work` may find out a dialect later than here, and sets
+    it in the record. `timing`: whether an answer says how long its parts took."""
     server = request.app[SERVER]
-    record = server.requests.begin(request_id(request))
+    record = server.requests.begin(request_id(request), dialect)
+    if server.tracing is not None:
+        server.tracing.begin(record)
     record.account = request.get(ACCOUNT)
     event = RequestEvent.FAIL
     status, loud = 500, True
     try:
         response = await work(server, request, record)
         event, status, loud = RequestEvent.ANSWER, response.status, False
+        record.finished()
+        if timing and not response.prepared:
+            response.headers[TIMING_HEADER] = record.server_timing()
         return response
     except asyncio.CancelledError:
         # 499 is what logs of the field call a client that left before its answer.
@@ -128,7 +253,8 @@ async def handled(
         elif record.allows(RequestEvent.REFUSE) and not loud:
             event = RequestEvent.REFUSE
         response = render(request, error)
-        status = response.status
+        # The status of a stream left with its first event.
+        status = error.status if isinstance(response, EventStream) else response.status
         if not request.content.is_eof():
             # The rest of an upload we do not want would be taken for the next request.
             response.force_close()
@@ -138,44 +264,13 @@ async def handled(
         return render(request, InternalError("the server failed on this request; its log has the reason"))
     finally:
         record.end(event)
+        server.metrics.observe(record, status)
+        if server.tracing is not None:
+            server.tracing.end(record, request.headers, status)
         # One line for every request is a choice of the operator; a server error is always worth one.
         level = logging.WARNING if loud else logging.INFO
         if access.isEnabledFor(level):
-            access.log(
-                level,
-                "%s %s %d model=%s total_ms=%.2f wait_ms=%.2f execute_ms=%.2f",
-                record.request_id, record.state.value, status, record.model or "-",
-                (server.clock() - record.received) * 1e3, record.waited * 1e3, record.executed * 1e3,
-            )  # fmt: skip
-
-
-async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
-    server.refuse_when_draining()
-    deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
-    limit = server.limits.max_body_bytes
-    with (
-        ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
-        context.cancel_on_exit() as guard,
-    ):
-        try:
-            async with asyncio.timeout_at(deadline):
-                full = None if server.only is None else early_slot(server.only, context)
-                with ingress.admit(request, server.ingress, limit) as permit:
-                    body = await ingress.read_body(request, permit, limit)
-                    if compute.fits_inline(len(body)):
-                        question = _parse(body)
-                    else:
-                        question = await compute.in_pool(server.pool, context, lambda: _parse(body))
-                deployment = server.resolve(question.model)
-                record.model = deployment.name
-                if full is not None:
-                    raise full
-                decision = await deployment.decide(question, len(body), context, record)
-        except (TimeoutError, DeadlineExceeded):
-            # The timer, or the runtime's own look at the clock just before it.
-            raise TimedOut(_timeout_text(record, deadline - record.received)) from None
-        guard.disarm()
-    return json_response(request, systemone.render(deployment.name, decision.answers, decision.usage, decision.extras))
+            access.log(level, "%s", access_log.line(record, status))
 
 
 def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
@@ -190,33 +285,38 @@ def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull |
     return None
 
 
-def _parse(body: bytes) -> DecisionRequest:
-    return systemone.parse_request(strict_json.parse(body))
-
-
 def _timeout_text(record: Any, budget: float) -> str:
     return f"the request's {budget:g} s were over while it was {record.state.value}"
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: one document in the shapes of both listings of the field.
-
-    Both want a date; what we know is since when this front has served the model.
-    """
-    deployments = request.app[SERVER].deployments.values()
-    listed = [
-        {
-            "name": deployment.name,
-            "description": f"{deployment.family.name} model {deployment.identity}".strip(),
-            "release_date": datetime.fromtimestamp(deployment.created, UTC).date().isoformat(),
-        }
-        for deployment in deployments
-    ]
-    data = [
-        {"id": deployment.name, "object": "model", "created": deployment.created, "owned_by": "framehost"}
-        for deployment in deployments
-    ]
+    """GET /v1/models: one document in the shapes of both listings of the field."""
+    described = [_described(deployment) for deployment in request.app[SERVER].deployments.values()]
+    listed = [{name: model[name] for name in ("name", "description", "release_date")} for model in described]
+    data = [{name: model[name] for name in ("id", "object", "created", "owned_by")} for model in described]
     return json_response(request, {"models": listed, "object": "list", "data": data})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/NAME: one model, with the fields of both listings. An alias is answered with what it means."""
+    try:
+        deployment = request.app[SERVER].resolve(request.match_info["name"])
+    except UnknownModel as error:
+        return _plain_error(request, 404, "model_not_found", error.message)
+    return json_response(request, _described(deployment))
+
+
+def _described(deployment: Deployment) -> dict[str, Any]:
+    # Both listings want a date; what we know is since when this front has served the model.
+    return {
+        "id": deployment.name,
+        "object": "model",
+        "created": deployment.created,
+        "owned_by": "framehost",
+        "name": deployment.name,
+        "description": f"{deployment.family.name} model {deployment.identity}".strip(),
+        "release_date": datetime.fromtimestamp(deployment.created, UTC).date().isoformat(),
+    }
 
 
 async def health(request: web.Request) -> web.Response:
@@ -235,9 +335,18 @@ async def not_found(request: web.Request) -> web.Response:
     """Any path we do not have."""
     text = (
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
-        "Ask at POST /v1/systemone; see also GET /v1/models, /health, /healthz"
+        "Ask at POST /v1/systemone or /v1/decisions; see also GET /v1/models, /health, /healthz, /metrics"
     )
     return _plain_error(request, 404, "not_found_error", text)
+
+
+async def no_such_capability(request: web.Request) -> web.Response:
+    """POST to the chat, completion and embedding routes that clients of language models have."""
+    text = (
+        f"{request.path[:200]} is for language models; this is a server for decision models, which answer typed "
+        "questions about a state: POST /v1/systemone, or /v1/decisions for the decisions API of the same client"
+    )
+    return _plain_error(request, 400, "api_usage_error", text)
 
 
 def method_not_allowed(allowed: str) -> Handler:
@@ -259,7 +368,8 @@ def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Resp
 def _plain_error(
     request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    # Clients of every dialect meet these two, so the body can be read by all of them.
+    # Clients of every dialect meet these, so the body can be read by all of them.
+    text = public(text)
     document = {
         "detail": {"error_type": word, "message": text},
         "error": {"message": text, "type": word, "code": status},

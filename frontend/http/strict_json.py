@@ -40,7 +40,7 @@ _LONG_DIGITS: Final = re.compile(rf"(?<![0-9])[0-9]{{{MAX_INTEGER_DIGITS + 1}}}"
 _SURROGATE_ESCAPES: Final = ("\\ud", "\\uD")
 
 
-def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
+def parse(body: bytes, *, max_depth: int = MAX_DEPTH, nested_duplicates: bool = False) -> object:
     """The one JSON value in `body`, with dicts in the order of the text.
 
     Raises `InvalidRequest` for anything else, and nothing but that whatever the bytes are. The types:
@@ -49,7 +49,8 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
     `string_unicode` (a lone surrogate), whose `loc` is the path to the place.
 
     Integers beyond 64 bits are legal. `max_depth` counts the outermost container as 1; above
-    `CEILING_OF_MAX_DEPTH` it is a `Misuse`.
+    `CEILING_OF_MAX_DEPTH` it is a `Misuse`. `nested_duplicates`: whether equal keys are an error in the outermost
+    object alone, and inside it the last one counts, at the place of the first.
     """
     if max_depth > CEILING_OF_MAX_DEPTH:
         raise Misuse(f"max_depth is {max_depth}, at most {CEILING_OF_MAX_DEPTH} is possible")
@@ -64,8 +65,13 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
     if text[0] == "\ufeff":
         raise _invalid("the body starts with a byte order mark; send plain UTF-8")
     decoder = _FAST if len(body) <= MAX_INTEGER_DIGITS or not _LONG_DIGITS.search(text) else _FAST_LONG
+    last_wins = _LastWins() if nested_duplicates else None
+    if last_wins is not None:
+        decoder = last_wins.decoder
     try:
         document = decoder.decode(text)
+        if last_wins is not None and last_wins.repeated and isinstance(document, dict):
+            raise _Suspect(_Bad("a key of the outermost object appears more than once", "duplicate_key"))
         if _SURROGATE_ESCAPES[0] in text or _SURROGATE_ESCAPES[1] in text:
             _ENCODER.encode(document).encode()
     except JSONDecodeError as error:
@@ -75,7 +81,7 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
         raise _too_deep(max_depth) from None
     except ValueError as error:  # ours; Python's own digit limit; a surrogate that does not encode
         if len(body) <= MAX_EXPLAINED_BYTES:
-            raise InvalidRequest(_explain(body, text)) from None
+            raise InvalidRequest(_explain(body, text, nested_duplicates=nested_duplicates)) from None
         raise InvalidRequest([_unplaced(error)]) from None
     return document
 
@@ -110,6 +116,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _Suspect(_duplicate(key))
             seen.add(key)
     return fields
+
+
+class _LastWins:
+    """Makes objects in which the last of equal keys counts; `repeated` says whether the last one made had such keys.
+    The outermost one is made last."""
+
+    def __init__(self) -> None:
+        self.repeated = False
+
+    @property
+    def decoder(self) -> JSONDecoder:
+        return JSONDecoder(
+            object_pairs_hook=self._object, parse_float=_float, parse_constant=_constant, parse_int=_integer
+        )
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        self.repeated = len(fields) != len(pairs)
+        return fields
 
 
 def _float(literal: str) -> float:
@@ -198,13 +223,15 @@ _SLOW: Final = JSONDecoder(
 )
 
 
-def _explain(body: bytes, text: str) -> list[Fault]:
+def _explain(body: bytes, text: str, *, nested_duplicates: bool) -> list[Fault]:
     try:
         root = _SLOW.decode(text)
     except JSONDecodeError as error:  # broken further on than the first thing we disliked
         return list(_not_json(body, error).faults)
     faults = []
     for fault in _faults_in(root, []):
+        if nested_duplicates and fault.type == "duplicate_key" and len(fault.loc) > 1:
+            continue
         faults.append(fault)
         if len(faults) == MAX_FAULTS:
             break

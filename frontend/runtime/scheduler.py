@@ -67,6 +67,23 @@ class SchedulerStatistics:
     dropped_results: int
     """Of completed and failed, those whose caller had left."""
 
+    @classmethod
+    def sum(cls, parts: Sequence[SchedulerStatistics]) -> SchedulerStatistics:
+        """Of several queues of one name as if they were one: counts added, `occupied` if one is, `suspended` if all
+        are. At least one part."""
+        counts = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in (
+                "waiting", "running", "abandoned", "dispatched", "completed", "failed", "withdrawn", "dropped_results",
+            )
+        }  # fmt: skip
+        return cls(
+            name=parts[0].name,
+            occupied=any(part.occupied for part in parts),
+            suspended=all(part.suspended for part in parts),
+            **counts,
+        )
+
 
 class Occupation:
     """The permit, held by work of an earlier front that the host has not finished yet.
@@ -235,6 +252,11 @@ class SerialScheduler:
             raise Misuse(f"{self!r} is not idle, so no earlier front can be using its host")
         self._occupation = Occupation(self, key=KEY)
         return self._occupation
+
+    @property
+    def load(self) -> int:
+        """Units that wait or run."""
+        return len(self._queue) + (self._running is not None)
 
     def statistics(self) -> SchedulerStatistics:
         running = self._running

@@ -118,7 +118,7 @@ def test_a_kill_without_a_reason_says_what_usually_does_that(runtime: Path) -> N
     """A SIGKILL leaves no trace but the signal: the report names it and the usual suspect."""
     with running(runtime) as server:
         kill_host(server)
-        server.line("ended: killed by SIGKILL", "out of memory?")
+        server.line("ended: killed by SIGKILL", "out-of-memory killer or an operator", "MiB resident when last seen")
         server.wait(lambda: server.host()["state"] == "ready", "a new host")
         assert "SIGKILL" in server.host()["last_death"]
 

@@ -15,7 +15,7 @@ def test_a_model_that_never_loads_is_started_as_often_as_configured(runtime: Pat
     config = configuration(runtime / "c.toml", {"toy": {"fail": "load"}}, restarts=2)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
-        assert sum("exit status 65 (load failed)" in line and "[toy " in line for line in server.lines) == 3
+        assert sum("exit status 65 (load failed)" in line and "[toy@" in line for line in server.lines) == 3
         assert "model 'toy' could not be started" in server.log()
         assert "the toy cannot be loaded" in server.lines[-1] or "the toy cannot be loaded" in server.log()
 
@@ -68,7 +68,8 @@ def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime:
         assert server.decide("x", model="two").status == 200
         newcomer = server.decide("x", model="one")
         assert newcomer.status == 503
-        assert newcomer.headers["retry-after"]
+        assert newcomer.headers["retry-after"] == "5", "as late as we may say: it will not be started again"
+        assert "has failed and is not started again" in newcomer.json["detail"]["message"]
         assert server.host("one")["state"] == "failed"
         assert "SIGKILL" in server.host("one")["failed"]
         server.wait(server.idle, "idle")

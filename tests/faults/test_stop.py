@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -129,6 +130,22 @@ def test_idle_connections_and_endless_uploads_do_not_prolong_a_stop(runtime: Pat
         assert server.wait_exit() == 6, "one request was open to the end"
         for connection in (silent, kept, partial, upload):
             received(connection)
+        nothing_left(server, everyone)
+
+
+def test_a_client_that_does_not_read_does_not_prolong_a_stop(runtime: Path) -> None:
+    """Its answer is ready and larger than what the sockets hold: after the budget the connection goes."""
+    names = {f"{number:03}" + "x" * 4000: None for number in range(255)}
+    questions = {str(number): {"type": "choice", "criteria": names} for number in range(7)}
+    body = json.dumps({"state": "s", "questions": questions}).encode()
+    config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.5)
+    with running(runtime, config=config) as server:
+        everyone = server.family()
+        head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        reader = server.connect(head.encode() + body)
+        assert reader.recv(1), "the answer has begun"
+        server.process.terminate()
+        assert server.wait_exit() == 6, "it was not read to the end"
         nothing_left(server, everyone)
 
 

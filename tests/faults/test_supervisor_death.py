@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from executor_host.launch import reaper
 from tests.process.harness import ROOT, Framehost, alive, configuration, running, tagged, wait_for
 
 
@@ -39,9 +40,34 @@ def test_nothing_outlives_a_killed_supervisor(runtime: Path, state: dict[str, ob
             server.soon({**state, "mark": str(mark), "tag": "a"}, model="one").add_done_callback(lambda _: None)
             server.wait(lambda: tagged(mark) == ["a"], "the unit runs")
         family = all_of(server)
-        assert len(family) == 4
+        assert len(family) == 5, "supervisor, front, two hosts, and who ends what they have started"
         server.process.kill()
         server.wait(lambda: not any(map(alive, family)), "nothing is left")
+
+
+def test_what_an_executor_has_started_ends_with_a_killed_supervisor(runtime: Path) -> None:
+    """The host has no moment left to see to it; the reaper has."""
+    with running(runtime) as server:
+        child = psutil.Process(server.decide({"op": "child"}).json["x_toy"]["child"])
+        family = all_of(server)
+        assert child in family
+        server.process.kill()
+        server.wait(lambda: not any(map(alive, family)), "nothing is left")
+
+
+def test_a_reaper_kills_only_groups_that_have_not_ended() -> None:
+    """What was taken off its list may be a stranger's number by now; what is on it may be gone."""
+    strangers = [subprocess.Popen(["sleep", "1000"], process_group=0) for _ in range(2)]
+    try:
+        listed, ended = (process.pid for process in strangers)
+        told = f"+{ended}\n+{listed}\n-{ended}\n+{2**22 + 1}\n".encode()
+        subprocess.run([sys.executable, "-I", "-S", reaper.__file__], input=told, check=True, timeout=30)
+        assert strangers[0].wait(30) == -9
+        assert strangers[1].poll() is None
+    finally:
+        for process in strangers:
+            process.kill()
+            process.wait(30)
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed_while_a_host_loads(runtime: Path) -> None:

@@ -15,13 +15,14 @@ import zmq
 from aiohttp import web
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.errors import InternalError
 from frontend.families.base import Prepared
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.http import native
 from frontend.http.connection import ClientConnection
 from frontend.keys import ApiKey, KeyRing
+from frontend.replica import Availability
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
@@ -67,6 +68,18 @@ class Other(Plain):
     FAILED = "it failed"
 
 
+def deployment(server: Server, context: zmq.Context[Any], **bounds: int) -> Deployment:
+    """What the name "m" means."""
+    row = {"id": "m@1", "name": "m", "role": "current", "family": "fake", "options": {}}
+    return Deployment(
+        {**row, "max_requests": None, "max_cost": None, **bounds},
+        loop=server.loop,
+        zmq_context=context,
+        epoch="front-1",
+        pool=server.pool,
+    )
+
+
 class Listener:
     """A front with the one model "m" and its native listener."""
 
@@ -76,8 +89,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.zmq = context
         self.server = Server(loop, ServerLimits(ingress_requests=5), keys=keys)
-        model = {"name": "m", "family": "fake", "options": {}, "max_requests": None, "max_cost": None, **bounds}
-        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
+        self.deployment = deployment(self.server, context, **bounds)
         self.server.deployments["m"] = self.deployment
         self.port = 0
         self._hosts: list[FakeHost] = []
@@ -353,7 +365,7 @@ async def test_the_log_has_the_status_that_the_client_got(listener: Listener, ca
         host.answer(unit.call, failure())
         await running
     lines = [(record.levelname, record.getMessage().split()[1:3]) for record in caplog.records]
-    assert lines == [("INFO", ["refused", "503"]), ("WARNING", ["failed", "500"])]
+    assert lines == [("INFO", ["outcome=refused", "status=503"]), ("WARNING", ["outcome=failed", "status=500"])]
 
 
 async def test_the_profile_is_that_of_the_current_host(listener: Listener) -> None:
@@ -483,9 +495,6 @@ async def test_there_is_nothing_else_on_the_listener(listener: Listener) -> None
 async def test_a_family_without_a_native_dialect_has_none(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for it is a mistake of ours and loud."""
     monkeypatch.setitem(families.BUILT_IN, "fake", fake_family.FAKE)
-    model = {"name": "n", "family": "fake", "options": {}, "max_requests": None, "max_cost": None}
-    bare = Deployment(
-        model, loop=asyncio.get_running_loop(), zmq_context=listener.zmq, epoch="front-1", pool=listener.server.pool
-    )
+    bare = deployment(listener.server, listener.zmq)
     with pytest.raises(LookupError, match="fake"):
         _ = bare.native

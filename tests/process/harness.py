@@ -215,12 +215,13 @@ class Framehost:
     def open_request(self, state: Any, *, model: str | None = None) -> socket.socket:
         """A request whose answer has not been read: close it to leave."""
         document = {"state": state, "questions": QUESTION}
-        body = json.dumps(document if model is None else {**document, "model": model}).encode()
-        return self.connect(
-            b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            + f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        return self.open_post(document if model is None else {**document, "model": model})
+
+    def open_post(self, document: Any, path: str = "/v1/systemone", *fields: str) -> socket.socket:
+        """A request to any path, with more header fields, whose answer has not been read."""
+        body = json.dumps(document).encode()
+        head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *fields)
+        return self.connect("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         """A connection to the port on which `sent` was sent. Closed with the server if not before."""
@@ -238,6 +239,26 @@ class Framehost:
             return Answer(response.status, {key.lower(): value for key, value in response.getheaders()}, content)
         finally:
             connection.close()
+
+    # Operating
+
+    def command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """A `framehost` command to this server, running: its output is read with `communicate`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "executor_host.launch.entry", name, "--port", str(self.port), *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def swap(self, model: str, *arguments: str) -> tuple[int, str]:
+        """`framehost swap` to its end: exit status, and what it printed."""
+        with self.command("swap", model, *arguments) as process:
+            out, err = process.communicate(timeout=GUARD_S)
+        return process.returncode, out + err
 
     # Ending
 
@@ -272,9 +293,11 @@ def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) 
     """A TOML file at `path`: models by name, each a family and the options of it; `server` are server keys."""
     lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
     for name, fields in models.items():
-        options = {key: value for key, value in fields.items() if key not in ("family", "max_requests", "max_cost")}
+        bounds = ("max_requests", "max_cost", "execution_limit", "load_limit")
+        own = ("path", *bounds, "resident", "pin", "keep_alive", "replicas")
+        options = {key: value for key, value in fields.items() if key not in ("family", *own)}
         lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
-        lines += [f"{key} = {fields[key]}" for key in ("max_requests", "max_cost") if key in fields]
+        lines += [f"{key} = {json.dumps(fields[key])}" for key in own if key in fields]
         lines += [f"[models.{name}.options]", *(f"{key} = {json.dumps(str(value))}" for key, value in options.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -311,6 +334,13 @@ def tagged(mark: Path) -> list[str]:
     return [line.split()[0] for line in mark.read_text().splitlines()] if mark.exists() else []
 
 
+def streamed(answer: Answer) -> list[tuple[str, Any]]:
+    """The events of a streamed decision that has ended, each with its data."""
+    assert answer.headers["content-type"] == "text/event-stream", answer
+    lines = [block.split("\n") for block in answer.body.decode().split("\n\n")[:-1]]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
+
+
 def received(connection: socket.socket) -> bytes:
     """Everything the server sends until it closes; b"" when it closed or reset without a word."""
     data = b""
@@ -330,6 +360,7 @@ __all__ = [
     "configuration",
     "received",
     "running",
+    "streamed",
     "tagged",
     "wait_for",
 ]

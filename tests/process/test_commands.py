@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.process.harness import ROOT, Framehost, configuration, running
+from tests.process.harness import QUESTION, ROOT, Framehost, configuration, running
 
 
 def framehost(server: Framehost, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,4 +54,23 @@ def test_status_and_decide_of_a_running_server(runtime: Path) -> None:
         assert server.stop() == 0
         gone = framehost(server, "status", "--port", str(server.port))
         assert gone.returncode == 1
-        assert "no framehost is running" in gone.stderr
+        assert "no framehost of this user is running" in gone.stderr
+
+
+def test_a_batch_survives_the_death_of_a_host(runtime: Path) -> None:
+    """Lines of a file are answered in order; a host that dies among them costs none."""
+    source, output = runtime / "in.jsonl", runtime / "out.jsonl"
+    states: list[object] = [f"state {number}" for number in range(40)]
+    states[20] = {"op": "exit"}
+    source.write_text("".join(json.dumps({"state": state, "questions": QUESTION}) + "\n" for state in states))
+    with running(runtime) as server:
+        arguments = ("batch", str(source), str(output), "--url", server.url, "--retry", "2", "--concurrency", "4")
+        ended = framehost(server, *arguments)
+        assert ended.returncode == 1, ended.stderr
+        assert ended.stderr == "framehost batch: 40 of 40 lines are written, 1 of them errors\n"
+        lines = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [line["line"] for line in lines] == list(range(1, 41))
+        assert [line["line"] for line in lines if "error" in line] == [21]
+        assert (lines[20]["status"], lines[0]["response"]["model"]) == (503, "toy")
+        assert framehost(server, *arguments).returncode == 1
+        assert output.read_text().count("\n") == 40

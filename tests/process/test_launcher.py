@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executor_host.launch.base import HostSpec, ProcessExit
+from executor_host.launch.base import DeploymentSpec, HostSpec, ProcessExit
 from executor_host.launch.local import LINE_BYTES, TAIL_BYTES, LocalLauncher, LocalProcess, start_process
 from tests.process.harness import TOY, alive, wait_for
 
@@ -132,14 +132,14 @@ async def test_a_host_runs_in_a_group_of_its_own_and_says_who_it_is(tmp_path: Pa
     """A terminal's Ctrl-C does not reach it; every line of it carries model and incarnation."""
     said: list[tuple[str, str]] = []
     launcher = LocalLauncher(lambda source, line: said.append((source, line)))
-    spec = HostSpec(
-        deployment="m", incarnation="1-a", family="nobody knows", path=None, options={}, directory=str(tmp_path)
-    )
+    deployment = DeploymentSpec(id="m@1", name="m", family="nobody knows", path=None, options={})
+    spec = HostSpec(deployment, incarnation="1-a", directory=str(tmp_path))
     handle = await launcher.start(spec)
     assert os.getpgid(handle.pid) == handle.pid
     async with asyncio.timeout(30):
         assert (await handle.wait()).status == 64
-    assert {source for source, _ in said} == {"m 1-a"}
+    launcher.close()
+    assert {source for source, _ in said} == {"m@1 1-a"}
     assert "no model family" in said[-1][1]
 
 

@@ -14,7 +14,10 @@ from protocol.payloads import TextRequest
 
 
 class ToyProcessor(Processor):
-    """`state` is free text, or {"op": ..., ...} as `toy_host` describes, or {"units": [state, ...]}."""
+    """`state` is free text, or {"op": ..., ...} as `toy_host` describes, or {"units": [state, ...]}.
+
+    Two texts are special: "refuse me" is refused, "hang the front" never leaves this process's event loop.
+    """
 
     OPTIONS: ClassVar = {
         "fail": Option(str, "", "how loading fails, see toy_host"),
@@ -28,6 +31,8 @@ class ToyProcessor(Processor):
             raise RuntimeError("the toy's processor cannot be made")
 
     def prepare(self, request: DecisionRequest) -> Prepared:
+        while request.state == "hang the front":
+            pass
         if request.state == "refuse me":
             raise TokensExceeded("the toy refuses this state")
         units = (

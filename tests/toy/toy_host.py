@@ -7,10 +7,13 @@ sees that it was cancelled, which is the proof that the cancel arrived; it goes 
     wait        until the file "until" exists            (lets the lock go: the control thread answers)
     spin        the same without ever sleeping
     heed        until it is cancelled or its time is over, and then gives up
-    hold_gil    one C call of "seconds" that keeps the interpreter lock
+    hold_gil    one C call of "seconds" that keeps the interpreter lock; any signal ends it early
+    backtrack   one C call that keeps the interpreter lock for years, whatever signals come
     exit        os._exit("status")          abort     os.abort() after printing "words"
     null        reads address 0
     raise       an ordinary exception       fatal     a device error       refuse    bad input
+    deaf        waits, and has other plans for every signal that can be caught
+    wedge       from now on the control thread hangs at its next message; "closed" is touched at a clean end
     leak        keeps "bytes" bytes
     lie         "huge": above the wire's limits, "deep": too deep for it, "unpackable": of no type it has,
                 "foreign": not of this family, "nothing": no outputs at all, "nan": not finite
@@ -24,6 +27,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +36,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from protocol.payloads import TextRequest
@@ -42,6 +48,7 @@ class ToyExecutor(Executor):
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         self._calls = 0
+        self._closed: Path | None = None
         self._kept: list[bytes] = []
         self._busy_s = float(path.removeprefix("busy=")) / 1000 if path and path.startswith("busy=") else 0.0
 
@@ -67,6 +74,10 @@ class ToyExecutor(Executor):
         if self.options.get("fail") == "warm_up":
             raise RuntimeError("the toy's first decision failed")
 
+    def close(self) -> None:
+        if self._closed is not None:
+            self._closed.touch()
+
     def execute(self, payload: object, call: Call) -> dict[str, Any]:
         self._calls += 1
         if self.path == "noop":
@@ -87,7 +98,10 @@ class ToyExecutor(Executor):
     def _do(self, state: dict[str, Any], call: Call) -> dict[str, Any]:
         op = state.get("op", "echo")
         answer: dict[str, Any] = {"pid": os.getpid(), "calls": self._calls, "tag": state.get("tag", "")}
-        if op == "wait":
+        if op == "deaf":
+            for number in {*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_IGN)
+        if op in ("wait", "deaf"):
             seen = False
             while not Path(state["until"]).exists():
                 if "seen" in state and not seen and call.cancelled:
@@ -105,6 +119,11 @@ class ToyExecutor(Executor):
         elif op == "hold_gil":
             # PyDLL keeps the lock during the call; usleep takes microseconds.
             ctypes.PyDLL(None).usleep(int(state["seconds"] * 1_000_000))
+        elif op == "backtrack":
+            re.match("(a+)+$", "a" * 100 + "b")
+        elif op == "wedge":
+            ControlLane._receive = lambda lane: time.sleep(1000)  # type: ignore[method-assign]
+            self._closed = Path(state["closed"])
         elif op == "exit":
             os._exit(state.get("status", 1))
         elif op == "abort":

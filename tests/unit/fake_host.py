@@ -41,10 +41,11 @@ class FakeHost:
         self._control = sockets.listen(loop, context, self.control, self._on_control)
         self._data = sockets.listen(loop, context, self.data, self._on_data)
 
-    def up(self, deployment: str = "m", identity: str = "same") -> HostUp:
+    def up(self, deployment: str = "m@1", identity: str = "same") -> HostUp:
         """What the supervisor would say of it."""
         return HostUp(
             deployment=deployment,
+            replica=0,
             incarnation=self.incarnation,
             control=self.control,
             data=self.data,
@@ -52,10 +53,11 @@ class FakeHost:
             facts={"identity": identity},
         )
 
-    def down(self, deployment: str = "m", *, will_restart: bool = True, retry_after_s: float = 0.5) -> HostDown:
+    def down(self, deployment: str = "m@1", *, will_restart: bool = True, retry_after_s: float = 0.5) -> HostDown:
         """What the supervisor would say of its end."""
         return HostDown(
             deployment=deployment,
+            replica=0,
             incarnation=self.incarnation,
             exit=None,
             signal="SIGKILL",

@@ -17,6 +17,7 @@ import pytest
 
 import supervisor
 from frontend.cli import decide
+from frontend.cli.terminal import short, width
 
 
 def body(*arguments: str) -> dict[str, Any]:
@@ -59,6 +60,16 @@ def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["--state", "s", "--noul", "true=y", "--question", "b", "--noul", "true=y"],
+            "the first begins with --question",
+        ),
+        (["--state", "s", "--question", "b"], "--question b: give one of"),
+        (["--state", "s", "--question", "", "--noul", "true=y"], "an id of its own"),
+        (["--state", "s", *["--question", "b", "--noul", "true=y"] * 2], "an id of its own"),
+        (["--state", "s", "--ask", "a", "--ask", "b", "--noul"], "give --ask once"),
+        (["--state", "s", "--noul", "true=y", "--key-file", "/no/such"], "No such file"),
+        (["--state", "s", "--noul", "true=y", "--key-file", os.devnull], "there is no API key in"),
         (["--state", "s"], "give one of --choice, --noul and --score; example: --choice billing="),
         (["--state", "s", "--noul", "--score", "a"], "give one of"),
         (["--state", "s", "--choice", "=x"], "a name of its own"),
@@ -137,6 +148,61 @@ def test_long_levels_are_cut() -> None:
     assert lines[0] == "1.50  (confidence 0.50)"
     assert all(len(line) < 100 for line in lines)
     assert "…" in lines[2]
+
+
+def test_several_questions_of_one_call() -> None:
+    """What follows a --question is its own; the order is that of the line."""
+    made = body(
+        *("--state", "s", "--question", "team", "--ask", "which?", "--choice", "a", "--choice", "b=x"),
+        *("--question", "refund", "--noul", "true=y", "--noul", "false=n"),
+        *("--question", "harm", "--score", "low", "--score", "high"),
+    )
+    assert list(made["questions"].items()) == [
+        ("team", {"type": "choice", "instructions": "which?", "criteria": {"a": None, "b": "x"}}),
+        ("refund", {"type": "noul", "criteria": {"true": "y", "false": "n"}}),
+        ("harm", {"type": "score", "criteria": ["low", "high"]}),
+    ]
+
+
+def test_several_answers_have_their_ids() -> None:
+    """In the order of the answer, with one line of cost."""
+    answers = {"refund": ANSWERS["noul"], "team": ANSWERS["choice"]}
+    lines = decide.render({**response("noul"), "answers": answers}, colour=False).splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == [
+        "refund: no  (P(yes) 0.250)",
+        "team: billing  (confidence 0.50)",
+    ]
+    assert lines[-1] == "  m, 7 tokens"
+
+
+def test_a_state_from_a_file_by_name_and_from_a_redirected_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name may begin with an @; a terminal is not waited for."""
+    (tmp_path / "@state").write_text("from a file")
+    assert body("--state-file", str(tmp_path / "@state"), "--noul", "true=y")["state"] == "from a file"
+    monkeypatch.setattr("sys.stdin", io.StringIO("from stdin"))
+    assert body("--noul", "true=y")["state"] == "from stdin"
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(decide.UsageError, match="--state-file, or on stdin"):
+        body("--noul", "true=y")
+
+
+@pytest.mark.parametrize("name", ["日本語", "e\u0301te\u0301", "👍", "한국어 옵션", "zero\u200bwidth"])
+def test_columns_stay_where_characters_are_wide_or_have_no_width(name: str) -> None:
+    """Two cells for a wide character, none for a mark: the bars begin below each other."""
+    answer = {"type": "choice", "choice": name, "confidence": 0.5, "probabilities": {name: 0.75, "billing": 0.25}}
+    lines = decide.render({**response("choice"), "answers": {"answer": answer}}, colour=False).splitlines()
+    begins = {width(line[: line.index("█")]) for line in lines[1:3]}
+    assert len(begins) == 1
+
+
+def test_wide_names_are_cut_by_their_cells() -> None:
+    """Forty cells are twenty wide characters."""
+    cut = short("漢" * 50)
+    assert width(cut) <= 40
+    assert cut.endswith("漢…")
+    assert short("漢" * 20) == "漢" * 20
 
 
 class Reply(BaseHTTPRequestHandler):

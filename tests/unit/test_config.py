@@ -30,6 +30,8 @@ request_timeout = 10
 max_body = 1000
 drain = 2.5
 restarts = 0
+front_limit = 0
+health = "[::]:0"
 
 [models.first]
 family = "sparrow"
@@ -38,6 +40,8 @@ family = "sparrow"
 family = "sparrow"
 max_requests = 3
 max_cost = 400
+execution_limit = 1.5
+load_limit = 1800
 """
 
 
@@ -61,22 +65,56 @@ def test_a_native_listener_for_other_machines_needs_a_word(tmp_path: Path, capsy
     assert "refusing to listen on 0.0.0.0" in capsys.readouterr().err
 
 
+def test_an_execution_limit_ends_no_unit_that_somebody_waits_for(tmp_path: Path) -> None:
+    """0 is no limit; without one it is the family's, and at least twice the longest wait of a client."""
+    text = '[server]\nrequest_timeout = 500\n[models.m]\nfamily = "{}"\n{}'
+    for family, line, limit in (
+        ("sparrow", "", 1000.0),
+        ("decider", "", 1000.0),
+        ("sparrow", "execution_limit = 7\n", 7),
+        ("sparrow", "execution_limit = 0\n", None),
+    ):
+        path = f'path = "{tmp_path}"\n' if family == "decider" else ""
+        (model,) = config.load(write(tmp_path, text.format(family, path + line))).models
+        assert model.execution_limit_s == limit
+
+
 def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     """Every key arrives where it is used; what is not given has its documented default."""
     found = config.load(write(tmp_path, GOOD))
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
     assert (found.request_timeout_s, found.max_body_bytes, found.drain_s, found.restarts) == (10.0, 1000, 2.5, 0)
+    assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
+    assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
     assert (first.max_requests, first.max_cost, first.path) == (1024, None, None)
     assert (second.max_requests, second.max_cost) == (3, 400)
+    assert (first.execution_limit_s, first.load_limit_s) == (60.0, None)
+    assert (second.execution_limit_s, second.load_limit_s) == (1.5, 1800)
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
+    assert (plain.front_limit_s, plain.health) == (60.0, None)
+
+
+def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> None:
+    """Its path is one of the machine where the host runs."""
+    text = '[models.m]\nfamily = "decider"\npath = "/on/another/machine"\nremote = true\n'
+    found = config.load(write(tmp_path, text + HOSTS))
+    assert found.models[0].remote
+    assert found.hosts is not None
+    assert (str(found.hosts.listen), found.hosts.lease_s) == ("127.0.0.1:0", 10.0)
 
 
 NATIVE = '[models.m]\nfamily = "decider"\n[models.m.native]\n'
 
+HOSTS = '[hosts]\nlisten = "127.0.0.1:0"\nkey = "k"\nallow = "a"\n'
+
 MISTAKES = [
-    ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: models, server"),
+    ("[sever]\nport = 1\n", 1, "sever", "unknown key; known here: hosts, models, server"),
+    ('[models.m]\nfamily = "sparrow"\nremote = true\n', 3, "models.m.remote", "there is a table [hosts]"),
+    ('[models.m]\nfamily = "sparrow"\n[hosts]\nkey = "k"\nallow = "a"\n', 3, "hosts", "the key listen is missing"),
+    ('[models.m]\nfamily = "sparrow"\n' + HOSTS + "lease = 0.5\n", 7, "hosts.lease", "seconds, 1 to 600"),
+    ('[models.m]\nfamily = "sparrow"\n' + HOSTS + 'listen2 = ""\n', 7, "hosts.listen2", "unknown key"),
     ("[server]\nprot = 1\n", 2, "server.prot", "unknown key"),
     ('[server]\nport = "80"\n', 2, "server.port", "'80' is not a port number 0..65535; an integer is needed"),
     ("[server]\n\nport = 65536\n", 3, "server.port", "65536 is not a port number"),
@@ -110,6 +148,20 @@ MISTAKES = [
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
+    ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
+    ('[server]\nhealth = "127.0.0.1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "is not ADDRESS:PORT"),
+    (
+        '[server]\nport = 90\nhealth = "0.0.0.0:90"\n[models.m]\nfamily = "sparrow"\n',
+        3,
+        "server.health",
+        "port 90 is the main port already",
+    ),
+    ('[models.m]\nfamily = "sparrow"\npath = ""\n', 3, "models.m.path", "the path is empty"),
+    ('[models.m]\nfamily = "sparrow"\nexecution_limit = -1\n', 3, "models.m.execution_limit", "0 (no limit)"),
+    ('[models.m]\nfamily = "sparrow"\nload_limit = 86401\n', 3, "models.m.load_limit", "to 86400"),
+    ('[models.m]\nfamily = "sparrow"\nexecution_limit = nan\n', 3, "models.m.execution_limit", "nan is not seconds"),
+    ('[models.m]\nfamily = "sparrow"\nload_limit = true\n', 3, "models.m.load_limit", "a number is needed"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = true\n', 3, "models.m.max_requests", "True is not"),
     ('[models.m]\nfamily = "sparrow"\ndevice = "gpu"\n', 3, "models.m.device", "unknown key"),
     ('[models]\nm = 3\n', 2, "models.m", "a table is expected"),
@@ -147,6 +199,17 @@ def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: 
     said = str(caught.value)
     assert said.startswith(f"{file}, line {line}, key {key}: ")
     assert message in said
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "no_such_module.inside", "json.no_such_module"])
+def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Said where it was asked for, not by a front that cannot start."""
+    file = tmp_path / "c.toml"
+    file.write_text('[server]\ntracing = true\n[models.m]\nfamily = "sparrow"\n')
+    assert config.load(file).tracing
+    monkeypatch.setattr(config, "TRACING_MODULE", module)
+    with pytest.raises(ConfigurationError, match=r"line 2, key server.tracing: needs .* extra otel"):
+        config.load(file)
 
 
 def test_a_long_model_name_is_refused(tmp_path: Path) -> None:

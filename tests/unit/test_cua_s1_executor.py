@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,11 +150,14 @@ def test_the_released_layout_is_loaded(both: Both, base: Path) -> None:
 
 
 def test_progress_never_falls_and_a_closed_executor_fails(base: Path) -> None:
-    """From nothing to all."""
+    """From nothing to all, with the bytes of what is hashed and of what is read."""
     executor = CuaS1Executor(str(base), {"device": "cpu"})
     seen: list[float] = []
-    executor.load(lambda fraction, note: seen.append(fraction))
+    notes: list[str] = []
+    executor.load(lambda fraction, note: (seen.append(fraction), notes.append(note))[0])
     assert seen == sorted(seen)
+    assert re.fullmatch(r"hashing \S+, [0-9.]+ MiB of [0-9.]+ MiB", notes[0])
+    assert re.fullmatch(r"reading [0-9.]+ MiB of weights", notes[-2])
     assert seen[-1] == 1.0
     executor.close()
     executor.close()
@@ -653,7 +657,7 @@ def test_the_released_model() -> None:
 
     assert REAL is not None
     real = Both(Path(REAL))
-    encode_text = real.processor.tokenizer.encode
+    encode_text = real.processor.checkpoint.encode
     whole = prompt.chat_text(FIXTURE_STATE, FIXTURE)
     assert len(encode_text(whole)) == 218
     decision = real.decide(

@@ -11,10 +11,11 @@ import pytest
 import zmq
 
 from frontend import limits
-from frontend.deployment import Availability, Deployment
-from frontend.errors import HostLost, InternalError, QueueFull, RequestTooLarge, Unavailable
+from frontend.deployment import Deployment
+from frontend.errors import HostDied, InternalError, QueueFull, RequestTooLarge, Unavailable
 from frontend.families.base import Decision
 from frontend.questions import DecisionRequest, Noul
+from frontend.replica import Availability
 from frontend.requests import RequestTable
 from frontend.runtime.context import ExecutionContext
 from protocol import families
@@ -30,17 +31,38 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.zmq = context
         self.pool = ThreadPoolExecutor(1)
+        self.told: list[str] = []
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
         model: dict[str, Any] = {
+            "id": "m@1",
             "name": "m",
+            "role": "current",
             "family": "fake",
             "options": {},
             "max_requests": None,
             "max_cost": None,
             **bounds,
         }
-        self.deployment = Deployment(model, loop=self.loop, zmq_context=context, epoch="front-1", pool=self.pool)
+        self.deployment = Deployment(
+            model,
+            loop=self.loop,
+            zmq_context=context,
+            epoch="front-1",
+            pool=self.pool,
+            listener=self,
+        )
+
+    # What the deployment is used for
+
+    def drained(self, deployment: Deployment) -> None:
+        self.told.append("drained")
+
+    def usage_changed(self, deployment: Deployment) -> None:
+        self.told.append("wanted" if deployment.wanted else "idle" if deployment.idle_s is not None else "used")
+
+    def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
+        self.told.append(f"overdue {incarnation}")
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:
         """A host that is up, and has been welcomed unless it is shy."""
@@ -138,7 +160,7 @@ async def test_a_death_fails_what_runs_and_keeps_what_waits(bench: Bench) -> Non
     await host.unit()
     await bench.waiting(2)
     bench.deployment.host_down(host.down())
-    with pytest.raises(HostLost) as caught:
+    with pytest.raises(HostDied) as caught:
         await first
     assert caught.value.dispatched
     assert "was being executed when its host died" in caught.value.message
@@ -175,10 +197,10 @@ async def test_another_identity_ends_the_queue(bench: Bench) -> None:
     await host.unit()
     await bench.waiting(1)
     bench.deployment.host_down(host.down())
-    with pytest.raises(HostLost):
+    with pytest.raises(HostDied):
         await first
     successor = await bench.host("2-b", identity="new")
-    with pytest.raises(HostLost) as caught:
+    with pytest.raises(HostDied) as caught:
         await second
     assert caught.value.dispatched is False
     assert "not started" in caught.value.message
@@ -201,10 +223,10 @@ async def test_no_unit_of_a_request_runs_on_another_identity_than_the_first(benc
     await bench.waiting(1)
     bench.deployment.host_down(host.down())
     successor = await bench.host("2-b", identity="new")
-    with pytest.raises(HostLost) as caught:
+    with pytest.raises(HostDied) as caught:
         await several
     assert caught.value.dispatched is False
-    with pytest.raises(HostLost):
+    with pytest.raises(HostDied):
         await other
     assert successor.units.empty()
     assert bench.held() == [(0, 0), (0, 0)]
@@ -217,7 +239,7 @@ async def test_a_host_that_retires_gets_nothing_more(bench: Bench) -> None:
     unit = await host.unit()
     await bench.waiting(1)
     host.answer(unit.call, failure("fatal", 503, fatal=True))
-    with pytest.raises(HostLost):
+    with pytest.raises(HostDied):
         await first
     assert bench.deployment.availability is Availability.RESTARTING
     assert host.units.empty()
@@ -296,8 +318,8 @@ async def test_without_another_host_the_queue_ends_at_once(bench: Bench) -> None
     bench.deployment.host_down(host.down(will_restart=False))
     results = await asyncio.gather(first, second, return_exceptions=True)
     assert [(type(result), getattr(result, "dispatched", None)) for result in results] == [
-        (HostLost, True),
-        (HostLost, False),
+        (HostDied, True),
+        (HostDied, False),
     ]
     assert bench.deployment.availability is Availability.FAILED
     with pytest.raises(Unavailable):
@@ -415,7 +437,7 @@ async def test_closing_ends_everything_with_503(bench: Bench) -> None:
     await bench.waiting(1)
     bench.deployment.close()
     results = await asyncio.gather(first, second, return_exceptions=True)
-    assert [type(result) for result in results] == [HostLost, HostLost]
+    assert [type(result) for result in results] == [HostDied, HostDied]
     assert bench.held() == [(0, 0), (0, 0)]
     bench.deployment.close()
 
@@ -459,7 +481,7 @@ async def test_a_host_with_other_files_is_left_alone(bench: Bench) -> None:
     foreign = FakeHost(bench.zmq, "2-b")
     bench.hosts.append(foreign)
     bench.deployment.host_up(foreign.up(identity="foreign"))
-    with pytest.raises(HostLost):
+    with pytest.raises(HostDied):
         await waiting
     assert bench.deployment.availability is Availability.FAILED
     statistics = bench.deployment.statistics()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zmq
 
-from frontend.errors import DeadlineExceeded, HostLost, InternalError, Misuse, Unavailable
+from frontend.errors import DeadlineExceeded, HostDied, InternalError, Misuse, Unavailable
 from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
@@ -232,7 +232,7 @@ async def test_a_fatal_failure_is_reported_before_its_unit_ends(link: Linked) ->
     async def ask() -> None:
         try:
             await link.ask()
-        except HostLost:
+        except HostDied:
             order.append("ended")
 
     asked = asyncio.get_running_loop().create_task(ask())
@@ -304,7 +304,7 @@ async def test_the_end_fails_what_is_out_and_only_that(link: Linked) -> None:
     asked = link.ask()
     await link.host.unit()
     link.link.end(reason="it died", retry_after=3)
-    with pytest.raises(HostLost) as caught:
+    with pytest.raises(HostDied) as caught:
         await asked
     assert caught.value.dispatched is True
     assert caught.value.retry_after == 3
@@ -322,7 +322,7 @@ async def test_a_client_that_leaves_after_the_end_tells_nobody(link: Linked) -> 
     await link.host.unit()
     link.link.end(reason="it died", retry_after=1)
     asked.cancel()
-    with pytest.raises((asyncio.CancelledError, HostLost)):
+    with pytest.raises((asyncio.CancelledError, HostDied)):
         await asked
     assert link.scheduler.statistics().running == 0
 

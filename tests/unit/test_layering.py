@@ -71,14 +71,20 @@ def test_the_launchers_need_no_executor() -> None:
 
 def test_the_supervisor_is_small() -> None:
     """It survives everybody else, so it carries neither a web server nor a device library."""
-    seen = imported("supervisor", "frontend.cli.status", "frontend.cli.decide", "frontend.cli.check")
+    seen = imported("supervisor", *(name for name in modules("frontend") if name.startswith("frontend.cli.")))
     assert seen.isdisjoint({"torch", "transformers", "aiohttp", "numpy", "uvloop"})
     assert "zmq" in seen
 
 
 def test_the_commands_work_without_the_web_server() -> None:
-    """`framehost decide` and `status` are for machines that only ask."""
-    imported("frontend.cli.decide", "frontend.cli.status", forbid=("aiohttp", "torch", "numpy", "uvloop"))
+    """`framehost decide`, `batch` and `status` are for machines that only ask."""
+    imported(
+        "frontend.cli.decide",
+        "frontend.cli.batch",
+        "frontend.cli.fetch",
+        "frontend.cli.status",
+        forbid=("aiohttp", "torch", "numpy", "uvloop"),
+    )
 
 
 def test_importing_a_processor_does_not_need_torch() -> None:

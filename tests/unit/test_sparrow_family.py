@@ -28,6 +28,7 @@ from frontend.families.base import Decision, FamilyOptionError, Prepared
 from frontend.families.sparrow import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
 from frontend.http.strict_json import parse
 from frontend.http.systemone import parse_request, render
+from frontend.questions import DecisionRequest
 from protocol.payloads import TextRequest
 
 MODELS = Path(sparrow_decider.__file__).parent / "models"
@@ -64,7 +65,7 @@ class Joined:
 
     def answers(self, state: Any, questions: dict[str, Any]) -> dict[str, Any]:
         decision = self.decide(state, questions)
-        answers: dict[str, Any] = render("m", decision.answers, decision.usage, decision.extras)["answers"]
+        answers: dict[str, Any] = render(DecisionRequest(None, "", ()), "m", decision)["answers"]
         return answers
 
 

@@ -216,6 +216,19 @@ def test_the_limit_of_digits_is_ours_and_not_only_the_interpreters(interpreter: 
         sys.set_int_max_str_digits(before)
 
 
+def test_nested_duplicates_may_be_allowed() -> None:
+    """Then the last one counts at the first one's place, the outermost object is as strict as ever, and so is the
+    rest."""
+    allowed = parse(b'{"s": {"a": 1, "b": [{"x": 1, "x": 2}], "a": 3}}', nested_duplicates=True)
+    assert allowed == {"s": {"a": 3, "b": [{"x": 2}]}}
+    assert list(allowed["s"]) == ["a", "b"]  # type: ignore[index]
+    assert parse(b'[{"a": 1, "a": 2}]', nested_duplicates=True) == [{"a": 2}]
+    for body, place in ((b'{"a": {"b": 1, "b": 2}, "a": 1}', ("a",)), (b'{"a": {"b": 1, "b": NaN}}', ("a", "b"))):
+        with pytest.raises(InvalidRequest) as caught:
+            parse(body, nested_duplicates=True)
+        assert [fault.loc for fault in caught.value.faults] == [place]
+
+
 def test_what_a_client_wrote_is_shortened_in_messages() -> None:
     """A key of a megabyte does not come back in the refusal."""
     key = b"k" * 1_000_000

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-import supervisor
-from executor_host.launch.base import ProcessExit
+from executor_host.launch import slots
+from executor_host.launch.base import DeploymentSpec, ProcessExit
 
 
 class Handle:
     """A started process that ends when it is killed."""
+
+    address = None
+    security = None
 
     pid = 4711
 
@@ -40,17 +43,12 @@ class Owner:
     def __init__(self, tmp_path: Any) -> None:
         self.stopping = False
         self.console = SimpleNamespace(say=lambda *_: None, settled=lambda *_: None)
-        self.configuration = SimpleNamespace(restarts=5, access_log=False)
-        self.listener = SimpleNamespace(fileno=lambda: 0)
-        self.natives: dict[str, Any] = {}
-        self.server_limits: dict[str, Any] = {}
-        self.management_address = "ipc:///nowhere"
+        self.restarts = 5
+        self.front_limit_s = None
         self.directory = SimpleNamespace(incarnation=lambda name: tmp_path / name)
         self.handle = Handle()
         self.launcher = SimpleNamespace(start=self._start)
-        self.loop = asyncio.get_running_loop()
         self.epoch = "e"
-        self.zmq = None
 
     async def _start(self, *_: Any, **__: Any) -> Handle:
         self.stopping = True
@@ -65,8 +63,23 @@ class Owner:
     def tell_front(self, message: Any) -> None:
         pass
 
-    def settled(self, slot: Any, ended: Any) -> None:
+    def died(self, who: str, how: str) -> None:
         pass
+
+    def host_ended(self, slot: Any, ended: Any) -> None:
+        pass
+
+    def front_lost(self) -> None:
+        pass
+
+    def launcher_of(self, deployment: Any) -> Any:
+        return self.launcher
+
+    def dial(self, address: str, receive: Any, process: Any) -> Any:
+        return SimpleNamespace(close=lambda: None, send=lambda _: None)
+
+    def front_command(self) -> slots.FrontCommand:
+        return slots.FrontCommand([], [])
 
 
 async def test_a_front_that_is_being_started_when_the_stop_comes_is_ended(
@@ -74,20 +87,16 @@ async def test_a_front_that_is_being_started_when_the_stop_comes_is_ended(
 ) -> None:
     """There was nothing to kill yet when the stop looked; the process that appears then must not be waited for."""
     owner = Owner(tmp_path)
-    monkeypatch.setattr(supervisor, "start_process", owner._start)
+    monkeypatch.setattr(slots, "start_process", owner._start)
     async with asyncio.timeout(10):
-        await supervisor.FrontSlot(owner).keep()  # type: ignore[arg-type]
+        await slots.FrontSlot(owner).keep()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()
 
 
-async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_path: Any) -> None:
     """The same for a host."""
     owner = Owner(tmp_path)
-    silent = SimpleNamespace(close=lambda: None, send=lambda _: None)
-    monkeypatch.setattr(supervisor.sockets, "dial", lambda *_, **__: silent)
-    model = SimpleNamespace(name="m", family="toy", path=None, options={})
+    spec = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
     async with asyncio.timeout(10):
-        await supervisor.HostSlot(owner, model).keep()  # type: ignore[arg-type]
+        await slots.HostSlot(owner, spec).start()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()

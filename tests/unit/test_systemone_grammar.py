@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontend.answers import NoulAnswer, choice_answer, noul_answer, score_answer
+from frontend import limits
+from frontend.answers import Answer, NoulAnswer, choice_answer, noul_answer, score_answer
 from frontend.errors import (
     BadEncoding,
     Fault,
-    HostLost,
+    HostDied,
     InternalError,
     InvalidRequest,
     Misuse,
@@ -27,7 +28,7 @@ from frontend.errors import (
     UploadTimeout,
     UsageError,
 )
-from frontend.http import systemone
+from frontend.families.base import Decision
 from frontend.http.strict_json import MAX_FAULTS
 from frontend.http.systemone import parse_request, render, render_error
 from frontend.questions import Choice, DecisionRequest, Noul, Score
@@ -49,6 +50,10 @@ def one(question: Any, name: str = "q") -> dict[str, Any]:
 def question_of(question: Any) -> Any:
     (parsed,) = parse_request(one(question)).questions
     return parsed
+
+
+def answered(answers: list[tuple[str, Answer]], input_tokens: int = 0, extras: Any = None) -> dict[str, Any]:
+    return render(DecisionRequest(None, "", ()), "m", Decision(tuple(answers), input_tokens, extras=extras or {}))
 
 
 def refused(document: Any) -> list[tuple[tuple[str | int, ...], str]]:
@@ -183,7 +188,7 @@ def test_question_ids_are_kept_verbatim(name: str) -> None:
 
 def test_an_empty_or_endless_question_id_is_refused() -> None:
     """Row 20, and one character past MAX_QUESTION_ID_CHARS."""
-    assert systemone.MAX_QUESTION_ID_CHARS == 1024
+    assert limits.MAX_QUESTION_ID_CHARS == 1024
     assert refused(one(NOUL, "")) == [(("questions", ""), "too_short")]
     ((loc, kind),) = refused(one(NOUL, "q" * 1025))
     assert kind == "too_long"
@@ -305,7 +310,7 @@ def test_a_noul_side_is_text_or_null(side: Any) -> None:
 @pytest.mark.parametrize("count", [1, 2, 26, 64, 128, 255])
 def test_a_choice_has_up_to_255_options(count: int) -> None:
     """Row 26, at the limit and at the counts the field's suite asks for; one option is answerable."""
-    assert systemone.MAX_OPTIONS == 255
+    assert limits.MAX_OPTIONS == 255
     criteria = {f"o{index}": None for index in range(count)}
     assert question_of({**CHOICE, "criteria": criteria}).options == tuple(criteria.items())
 
@@ -360,7 +365,7 @@ def test_an_option_description_is_text_or_null(description: Any) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 10])
 def test_a_score_has_up_to_10_levels(count: int) -> None:
     """Row 29, at the limit; one level is answerable."""
-    assert systemone.MAX_LEVELS == 10
+    assert limits.MAX_LEVELS == 10
     levels = [f"l{index}" for index in range(count)]
     assert question_of({**SCORE, "criteria": levels}).levels == tuple(levels)
 
@@ -400,7 +405,7 @@ def test_structured_levels_are_text(level: Any) -> None:
 
 def test_the_number_of_questions_has_a_limit() -> None:
     """400 and MAX_QUESTIONS questions are parsed; one more is refused as a whole."""
-    assert systemone.MAX_QUESTIONS == 1000
+    assert limits.MAX_QUESTIONS == 1000
     for count in (400, 1000):
         assert len(parse_request(body(questions={str(index): NOUL for index in range(count)})).questions) == count
     assert refused(body(questions={str(index): NOUL for index in range(1001)})) == [(("questions",), "too_long")]
@@ -480,36 +485,34 @@ def test_answers_are_rendered_in_the_order_given() -> None:
         ("10", noul_answer(noul, 0.25)),
         ("2", score_answer(score, [0.5, 0.5])),
     ]
-    usage = {"input_tokens": 3, "output_tokens": 0}
-    rendered = render("m-1", answers, usage, {"x_truncated": {"kept": 1, "total": 2}})
+    rendered = answered(answers, input_tokens=3, extras={"x_truncated": {"kept": 1, "total": 2}})
     assert list(rendered) == ["model", "answers", "usage", "x_truncated"]
     assert list(rendered["answers"]) == ["z", "10", "2"]
     assert rendered["answers"]["10"] == {"type": "noul", "noul": 0.25}
-    assert rendered["usage"] == usage
-    assert list(render("m-1", answers, usage)) == ["model", "answers", "usage"]
+    assert rendered["usage"] == {"input_tokens": 3, "output_tokens": 0}
+    assert list(answered(answers)) == ["model", "answers", "usage"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1.0, {"deep": (float("-inf"),)}]])
 def test_an_extra_that_is_not_finite_fails_the_request(value: object) -> None:
     """The encoder would turn it into null: a number that is none must be an error of the model's, not a gap."""
     with pytest.raises(InternalError, match="x_label_mass"):
-        render("m", [], {"input_tokens": 0, "output_tokens": 0}, {"x_label_mass": value})
+        answered([], extras={"x_label_mass": value})
 
 
 @pytest.mark.parametrize("tokens", [-1, 1.0, True, None])
 def test_a_token_count_is_an_integer(tokens: Any) -> None:
     """Row 37: the official client refuses floats, so a family that counts wrongly fails here."""
     with pytest.raises(Misuse):
-        render("m", [("q", NoulAnswer(0.5))], {"input_tokens": tokens, "output_tokens": 0})
+        answered([("q", NoulAnswer(0.5))], input_tokens=tokens)
 
 
 def test_a_response_cannot_be_built_wrongly() -> None:
     """Row 42 and row 35: foreign field names and two answers for one id are programming errors."""
-    usage = {"input_tokens": 0, "output_tokens": 0}
     with pytest.raises(Misuse):
-        render("m", [("q", NoulAnswer(0.5))], usage, {"truncated": 1})
+        answered([("q", NoulAnswer(0.5))], extras={"truncated": 1})
     with pytest.raises(Misuse):
-        render("m", [("q", NoulAnswer(0.5)), ("q", NoulAnswer(0.5))], usage)
+        answered([("q", NoulAnswer(0.5)), ("q", NoulAnswer(0.5))])
 
 
 def test_a_validation_error_lists_places_from_the_body_on() -> None:
@@ -554,5 +557,5 @@ def test_refusals_that_pass_say_when_to_come_back(seconds: int | None, header: s
     """Rows 51, 52, 54: an integer from 1 to 5 on 429 and 503, never on 413 even when it is given."""
     assert render_error(QueueFull("x", retry_after=seconds))[2] == {"Retry-After": header}
     assert render_error(Unavailable("x", retry_after=seconds))[2] == {"Retry-After": header}
-    assert render_error(HostLost("x", dispatched=True, retry_after=seconds or 0))[0] == 503
+    assert render_error(HostDied("x", dispatched=True, retry_after=seconds or 0))[0] == 503
     assert render_error(RequestTooLarge("x", retry_after=seconds))[2] == {}

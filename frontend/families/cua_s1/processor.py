@@ -20,13 +20,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from frontend.answers import Answer, AnswerError, choice_answer, softmax
-from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
+from frontend.families.assets import CheckpointProcessor
+from frontend.families.base import Decision, Option, Prepared
 from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
 from frontend.families.cua_s1.projection import Letters
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
-from frontend.limits import RETRY_AFTER_SECONDS
 from frontend.questions import Choice, DecisionRequest, Noul, Text, printable
 from protocol.payloads import PromptRequest
 
@@ -43,7 +43,7 @@ class Asked:
     """Tokens of all prompts together."""
 
 
-class CuaS1Processor(Processor):
+class CuaS1Processor(CheckpointProcessor[Tokenizer]):
     """Prepares and finishes for `executor_host.executors.cua_s1`. One `PromptRequest` per question.
 
     The tokenizer is read when the processor is made, about a second for the released one the first time.
@@ -64,34 +64,18 @@ class CuaS1Processor(Processor):
         """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name, and
         `facts["letters"]` what `Letters.of` reads."""
         super().__init__(facts, options, path)
-        self._tokenizer: Tokenizer | None = None
-        self._complaint = ""
-        try:
-            self._tokenizer = load(path)
-        except AssetError as error:
-            if facts:
-                raise
-            self._complaint = str(error)
-        self._letters: Letters | None = None
-        if self._tokenizer is not None and facts:
-            self._tokenizer.check_against(facts.get("files"))
-            self._letters = Letters.of(facts)
+        self._letters = Letters.of(facts) if facts else None
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The checkpoint's. Raises `Unavailable` when it could not be read."""
-        if self._tokenizer is None:
-            raise Unavailable(
-                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
-            )
-        return self._tokenizer
+    def read_checkpoint(self) -> Tokenizer:
+        """As `CheckpointProcessor`."""
+        return load(self.path)
 
     def compile(self, state: Text, questions: tuple[Choice, ...]) -> Prepared:
         """The units of a request that either dialect has found well formed; their cost is their tokens.
 
         Raises `Refused` when a prompt is too long, before any has been sent.
         """
-        made = prompts(state, questions, self.tokenizer.encode)
+        made = prompts(state, questions, self.checkpoint.encode)
         total = sum(map(len, made))
         work = BYTES_PER_LOGIT * sum([len(question.options) for question in questions])
         units = tuple([PromptRequest(np.array(tokens, np.int32)) for tokens in made])
@@ -100,7 +84,7 @@ class CuaS1Processor(Processor):
     def prepare(self, request: DecisionRequest) -> Prepared:
         """Raises `InvalidRequest` for what this model cannot be asked (an empty state, nouls and scores, more than
         26 options), `RequestTooLarge` above 64 questions, `TokensExceeded` for a prompt above 16,384 tokens."""
-        self.tokenizer  # noqa: B018  an unreadable checkpoint is said before anything is looked at
+        self.checkpoint  # noqa: B018  an unreadable checkpoint is said before anything is looked at
         try:
             grammar.checked_state(request.state)
             grammar.check_count(len(request.questions))
@@ -121,6 +105,11 @@ class CuaS1Processor(Processor):
         if self._letters is None:
             raise InternalError("the host has handed over no letter rows")
         return self._letters.logits(output, len(request.questions[index].options))
+
+    def settled(self, prepared: Prepared, index: int, kept: object) -> Sequence[tuple[str, Answer]]:
+        """A unit is a question, so its answer is known when it has run."""
+        question = asked(prepared).questions[index]
+        return ((question.id, _answer(question, kept)),) if isinstance(kept, tuple) else ()
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from what `absorb` has kept of each question."""

@@ -12,43 +12,13 @@ compare. The native arithmetic (`native`) rounds such fits to 0 in float32, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import exp, isfinite, log1p
-from typing import TYPE_CHECKING
 
 from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError
 from frontend.families.decider.config import Temperatures
 from frontend.questions import Choice, Noul, Question, printable
-
-if TYPE_CHECKING:
-    from protocol.payloads import RowsRequest
-
-
-def read_logits(outputs: Sequence[object], payload: RowsRequest) -> list[list[float]]:
-    """The logits of each row, as the float64 of their float32.
-
-    The one output is `{"logits": float32 [sum of candidates], "counts": int32 [rows], ...}`, the rows in the
-    order of `payload` and `counts` equal to its `candidates`. Anything else is an `InternalError`; whether
-    the numbers are finite is for whoever uses them.
-    """
-    import numpy as np
-
-    if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
-        raise InternalError("the model's output is not one map")
-    logits, counts = outputs[0].get("logits"), outputs[0].get("counts")
-    if not (isinstance(logits, np.ndarray) and logits.dtype == np.float32 and logits.ndim == 1):
-        raise InternalError("the model's logits are not one line of float32")
-    if not (isinstance(counts, np.ndarray) and np.array_equal(counts, payload.candidates)):
-        raise InternalError("the model's logits are not those of the rows it was sent")
-    if len(logits) != int(payload.candidates.sum()):
-        raise InternalError(f"the model gave {len(logits)} logits for {int(payload.candidates.sum())} candidates")
-    numbers: list[float] = logits.tolist()
-    rows, start = [], 0
-    for count in payload.candidates.tolist():
-        rows.append(numbers[start : start + count])
-        start += count
-    return rows
 
 
 def answers(

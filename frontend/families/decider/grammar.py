@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frontend.errors import Fault, InvalidRequest
-from frontend.families.decider.rendering import Refused, Rendered, json_text, question
+from frontend.families.decider.rendering import Rendered, json_text, question
+from frontend.families.refusal import Refused
 from frontend.http import strict_json
 from frontend.questions import printable
 
@@ -93,7 +94,7 @@ def _question(name: str, fields: object) -> Rendered:
     try:
         return question(name, fields)
     except Refused as error:
-        raise Refused(error.message, ("questions", *error.place)) from None
+        raise error.below("questions") from None
 
 
 def _switch(fields: dict[str, Any], name: str, expected: bool, place: tuple[str, ...]) -> None:

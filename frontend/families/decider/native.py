@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
-from frontend.errors import InternalError
 from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import row_count
+from frontend.families.logits import softmax32
 
 DECIMALS: Final = 4
 SCORE_DECIMALS: Final = 2
@@ -87,25 +87,6 @@ class Score:
         }
 
 
-def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
-    """The softmax of one row in float32, widened. `logits` are float32 values.
-
-    Raises `InternalError` when a logit, or its quotient in float32, is not finite.
-    """
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        scaled = np.array(logits, np.float32) / np.float32(temperature)
-    if not np.isfinite(scaled).all():
-        raise InternalError("a logit of the model is not finite")
-    # Each float32 value is rounded from an exact one, so it depends neither on the machine's vector units nor on
-    # the order of a sum; multiplying by the reciprocal is what the reference's kernel does. Within 2 ulp of it.
-    weights = np.exp((scaled - scaled.max()).astype(np.float64)).astype(np.float32)
-    row = weights * (np.float32(1.0) / np.float32(weights.sum(dtype=np.float64)))
-    values: list[float] = row.tolist()
-    return values
-
-
 def answers(
     questions: Sequence[Rendered], rows: Sequence[Sequence[float]], temperatures: Temperatures
 ) -> list[tuple[str, Noul | Choice | Score]]:
@@ -115,7 +96,7 @@ def answers(
     for question in questions:
         count = row_count(question)
         temperature: float = getattr(temperatures, question.kind)
-        spread = [probabilities(row, temperature) for row in rows[start : start + count]]
+        spread = [softmax32(row, temperature) for row in rows[start : start + count]]
         done.append((question.id, answer(question, spread)))
         start += count
     return done

@@ -15,21 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.errors import InternalError, InvalidRequest
+from frontend.families import logits
+from frontend.families.assets import CheckpointProcessor
+from frontend.families.base import Decision, Option, Prepared
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
 from frontend.families.decider.config import Temperatures
-from frontend.families.decider.rendering import Refused, Rendered
+from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
-from frontend.limits import RETRY_AFTER_SECONDS
+from frontend.families.refusal import Refused
 from frontend.questions import Choice, DecisionRequest, Noul, Question
 from protocol.payloads import RowsRequest
-
-BYTES_PER_LOGIT: Final = 64
-"""What `finish` does with one logit takes about as long as reading this many bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class _Context:
     compiled: Compiled
 
 
-class DeciderProcessor(Processor):
+class DeciderProcessor(CheckpointProcessor[Checkpoint]):
     """Prepares and finishes for `executor_host.executors.decider`. One `RowsRequest` per request.
 
     The checkpoint is read when the processor is made, about a second for the released one the first time.
@@ -62,28 +61,9 @@ class DeciderProcessor(Processor):
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); a score's levels repeat its question besides."""
 
-    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
-        """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name."""
-        super().__init__(facts, options, path)
-        self._checkpoint: Checkpoint | None = None
-        self._complaint = ""
-        try:
-            self._checkpoint = load(path)
-        except AssetError as error:
-            if facts:
-                raise
-            self._complaint = str(error)
-        if self._checkpoint is not None and facts:
-            self._checkpoint.check_against(facts.get("files"))
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """What was read of the checkpoint. Raises `Unavailable` when it could not be read."""
-        if self._checkpoint is None:
-            raise Unavailable(
-                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
-            )
-        return self._checkpoint
+    def read_checkpoint(self) -> Checkpoint:
+        """As `CheckpointProcessor`."""
+        return load(self.path)
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens, the state counted in each.
@@ -98,26 +78,22 @@ class DeciderProcessor(Processor):
             truncate = bool(self.options["truncate"])
             compiled = compile_rows(request.state, questions, checkpoint.vocabulary, truncate=truncate)
         except Refused as error:
-            if error.reason == "tokens":
-                raise TokensExceeded(error.message) from None
-            if error.reason == "size":
-                raise RequestTooLarge(error.message) from None
-            raise InvalidRequest.at(error.place, error.message, "value_error") from None
+            raise error.for_systemone() from None
         if compiled.payload is None:
             raise InvalidRequest.at(("questions",), "there are no questions; at least 1 is expected", "too_short")
         context = _Context(request.questions, compiled.payload, checkpoint.temperatures, compiled)
-        work = BYTES_PER_LOGIT * int(compiled.payload.candidates.sum())
+        work = logits.BYTES_PER_LOGIT * int(compiled.payload.candidates.sum())
         return Prepared((compiled.payload,), cost=compiled.processed_tokens, work=work, context=context)
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
-        """The answers in float64, unrounded, from the output that `finishing.read_logits` describes.
+        """The answers in float64, unrounded, from the output that `logits.read` describes.
 
         A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state part.
         """
         context = prepared.context
         if not isinstance(context, _Context):
             raise InternalError("the request was prepared by another family")
-        rows = finishing.read_logits(outputs, context.payload)
+        rows = logits.read(outputs, context.payload.candidates.tolist())
         answers = finishing.answers(context.questions, rows, context.temperatures)
         compiled = context.compiled
         extras: dict[str, Any] = {}
@@ -142,4 +118,4 @@ def _rendered(question: Question) -> Rendered:
     try:
         return rendering.question(question.id, fields)
     except Refused as error:
-        raise Refused(error.message, ("questions", *error.place)) from None
+        raise error.below("questions") from None

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
 from frontend.errors import InternalError
+from frontend.families import logits
 from frontend.families.base import Prepared
-from frontend.families.decider import finishing, grammar, native
+from frontend.families.decider import grammar, native
 from frontend.families.decider.config import FIXED, KINDS, Temperatures
-from frontend.families.decider.processor import BYTES_PER_LOGIT, DeciderProcessor
-from frontend.families.decider.rendering import Refused, Rendered
+from frontend.families.decider.processor import DeciderProcessor
+from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
+from frontend.families.refusal import Refused
 
 MODEL: Final = f"decider-{FIXED['version']}"
 REFERENCE_REVISION: Final = "50d0be0d7cb43d2066965ce5fa7f3fe4e489a60f"
@@ -62,7 +64,7 @@ class DeciderNative(NativeProfile):
         return Prepared(
             units=() if payload is None else (payload,),
             cost=compiled.processed_tokens,
-            work=0 if payload is None else BYTES_PER_LOGIT * int(payload.candidates.sum()),
+            work=0 if payload is None else logits.BYTES_PER_LOGIT * int(payload.candidates.sum()),
             context=_Context(asked.questions, checkpoint.temperatures, compiled),
         )
 
@@ -74,7 +76,7 @@ class DeciderNative(NativeProfile):
         answers: dict[str, Any] = {}
         payload = context.compiled.payload
         if payload is not None:
-            rows = finishing.read_logits(outputs, payload)
+            rows = logits.read(outputs, payload.candidates.tolist())
             done = native.answers(context.questions, rows, context.temperatures)
             answers = {name: answer.to_json() for name, answer in done}
         usage = {"input_tokens": context.compiled.input_tokens, "output_tokens": 0}

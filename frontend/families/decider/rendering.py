@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Literal
 
+from frontend.families.refusal import Refused
 from frontend.questions import printable
 
 ANNOTATE_MIN: Final = 8
@@ -32,25 +33,6 @@ LEVELS: Final = (2, 10)
 NOUL_WITHOUT_INSTRUCTIONS: Final = "Which answer fits the context?"
 
 Kind = Literal["choice", "noul", "score"]
-
-
-class Refused(ValueError):
-    """A request this model cannot be asked. `message` is public; `place` leads to it from the body's root.
-
-    `reason`: `invalid` (wrong by its form), `tokens` (one text too long), `size` (too much in total).
-    """
-
-    def __init__(
-        self,
-        message: str,
-        place: tuple[str | int, ...] = (),
-        *,
-        reason: Literal["invalid", "tokens", "size"] = "invalid",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.place = place
-        self.reason: Literal["invalid", "tokens", "size"] = reason
 
 
 @dataclass(frozen=True, slots=True)

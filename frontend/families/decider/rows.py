@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from frontend.families.decider.rendering import Refused, Rendered, state_text
+from frontend.families.decider.rendering import Rendered, state_text
 from frontend.families.decider.tokens import Vocabulary
+from frontend.families.refusal import Refused
 from frontend.questions import printable
 from protocol.payloads import RowsRequest
 

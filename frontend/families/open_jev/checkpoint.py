@@ -3,28 +3,22 @@
 Two layouts are served. In a *merged export* all of it lies in one folder, under the manifest that was written
 last. A *LoRA checkpoint* has the adapter and the calibration; the tokenizer is the base model's, whose folder is
 the option `base`.
-
-The host loads the weights that lie beside them and reports the sha256 of every file; the processor compares, so
-that prompts never meet weights that were trained with other tokens. What was read is kept per process until a
-file changes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from frontend.families import assets
 from frontend.families.base import AssetError
 from frontend.families.open_jev.rows import DEFAULT_CHAT, Chat, Encode
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 MANIFEST: Final = "open_jev_export.json"
 MODEL: Final = "model.json"
@@ -40,9 +34,6 @@ MAX_LENGTH: Final = 16_384
 
 MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 """Of one of the JSON files. The largest is a manifest with 5,120 numbers, 120 kB."""
-
-KEPT: Final = 4
-"""Checkpoints kept per process. A tokenizer of 250,000 tokens takes about 100 MB."""
 
 ALIASES: Final[Mapping[str, str]] = {"Qwen/Qwen3.8-27B": "open-jev-27b-v1.1", "Qwen/Qwen3.5-9B": "open-jev-9b"}
 """What clients of the family's own worker may call the checkpoint of each base model."""
@@ -74,11 +65,7 @@ class Checkpoint:
 
     def check_against(self, files: object) -> None:
         """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        if not isinstance(files, Mapping):
-            raise AssetError("the host does not say which files it has loaded")
-        for name, digest in self.sha256.items():
-            if files.get(name) != digest:
-                raise AssetError(f"{name} is not the one that the host has loaded beside its weights")
+        assets.check_against(self.sha256, files)
 
 
 def load(path: str | None, base: str | None = None, max_length: int | None = None) -> Checkpoint:
@@ -100,20 +87,11 @@ def load(path: str | None, base: str | None = None, max_length: int | None = Non
         files = (str(folder / MODEL), str(folder / TEMPERATURE), str(Path(base, TOKENIZER)))
     else:
         raise AssetError(f"{MANIFEST} is missing in {path}, and so is {MODEL}: no complete export, no LoRA checkpoint")
-    try:
-        signature = tuple([_signature(Path(name)) for name in files])
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
-    return _load(files, max_length, signature)
+    return _load(files, max_length, assets.signature(map(Path, files)))
 
 
-def _signature(file: Path) -> tuple[int, ...]:
-    status = file.stat()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=KEPT)
-def _load(files: tuple[str, ...], max_length: int | None, signature: tuple[tuple[int, ...], ...]) -> Checkpoint:
+@lru_cache(maxsize=assets.KEPT)
+def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Signature) -> Checkpoint:
     *documents, tokenizer = map(Path, files)
     sums: dict[str, str] = {}
     try:
@@ -122,7 +100,7 @@ def _load(files: tuple[str, ...], max_length: int | None, signature: tuple[tuple
             sums[TOKENIZER] = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise AssetError(f"the checkpoint cannot be read: {error}") from error
-    encode = _encoder(tokenizer)
+    encode = assets.encoder(tokenizer)
     if len(fields) == 1:
         (manifest,) = fields
         if manifest.get("format") != FORMAT:
@@ -171,32 +149,3 @@ def _temperature(document: Mapping[str, Any], name: str) -> float:
         if isfinite(number) and number > 0.0:
             return number
     raise AssetError(f"{name}: temperature is {value!r}; a finite number above 0 is expected")
-
-
-class _Encoder:
-    """A tokenizer as a function."""
-
-    __slots__ = ("_tokenizer",)
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        # The batch call lets go of the interpreter lock while it works, and counts no offsets, which nobody reads.
-        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [one.ids for one in encoded]
-
-
-def _encoder(file: Path) -> _Encoder:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise AssetError(f"this family needs framehost[torch]: {error}") from error
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
-        raise AssetError(f"{file.name} is not a tokenizer: {error}") from error
-    # A file may carry both; a cut or padded prompt would be another question.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return _Encoder(tokenizer)

@@ -14,8 +14,9 @@ from typing import Final
 
 from frontend.errors import InvalidRequest
 from frontend.families.open_jev.checkpoint import Checkpoint
-from frontend.families.open_jev.rendering import Refused, Rendered, question
+from frontend.families.open_jev.rendering import Rendered, question
 from frontend.families.open_jev.rows import check_candidates, check_questions
+from frontend.families.refusal import Refused
 from frontend.http import strict_json
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -83,4 +84,4 @@ def _question(name: str, fields: object) -> Rendered:
     try:
         return question(name, fields)
     except Refused as error:
-        raise Refused(error.message, ("questions", *error.place)) from None
+        raise error.below("questions") from None

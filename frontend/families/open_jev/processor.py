@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, Decision, Option, Prepared, Processor
+from frontend.errors import InternalError
+from frontend.families.assets import CheckpointProcessor
+from frontend.families.base import Decision, Option, Prepared
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
-from frontend.families.open_jev.rendering import Refused, Rendered
+from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
-from frontend.limits import RETRY_AFTER_SECONDS
+from frontend.families.refusal import Refused
 from frontend.questions import Choice, DecisionRequest, Noul, Question
 from protocol.payloads import RowsRequest
 
@@ -41,7 +42,7 @@ class _Context:
     tokens: int
 
 
-class OpenJevProcessor(Processor):
+class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
     """Prepares and finishes for `executor_host.executors.open_jev`. One `RowsRequest` per request.
 
     The checkpoint's tokenizer is read when the processor is made, about a second for the released ones.
@@ -60,31 +61,12 @@ class OpenJevProcessor(Processor):
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); the instructions are in each candidate besides."""
 
-    def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
-        """As `Processor`. `facts["files"]` is the sha256 of every file the host has loaded, by its name."""
-        super().__init__(facts, options, path)
-        self._checkpoint: Checkpoint | None = None
-        self._complaint = ""
+    def read_checkpoint(self) -> Checkpoint:
+        """As `CheckpointProcessor`."""
         base, max_length = self.options["base"], self.options["max_length"]
         assert base is None or isinstance(base, str)
         assert max_length is None or isinstance(max_length, int)
-        try:
-            self._checkpoint = load(path, base, max_length)
-        except AssetError as error:
-            if facts:
-                raise
-            self._complaint = str(error)
-        if self._checkpoint is not None and facts:
-            self._checkpoint.check_against(facts.get("files"))
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """What was read of the checkpoint. Raises `Unavailable` when it could not be read."""
-        if self._checkpoint is None:
-            raise Unavailable(
-                f"the model cannot be prepared for: {self._complaint}", retry_after=RETRY_AFTER_SECONDS[1]
-            )
-        return self._checkpoint
+        return load(self.path, base, max_length)
 
     @property
     def model_id(self) -> str | None:
@@ -107,11 +89,7 @@ class OpenJevProcessor(Processor):
                 request.state, questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
             )
         except Refused as error:
-            if error.reason == "tokens":
-                raise TokensExceeded(error.message) from None
-            if error.reason == "size":
-                raise RequestTooLarge(error.message) from None
-            raise InvalidRequest.at(error.place, error.message, "value_error") from None
+            raise error.for_systemone() from None
         context = _Context(request.questions, compiled.payload, checkpoint.temperature, compiled.tokens)
         work = BYTES_PER_SCORE * compiled.candidates
         return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
@@ -138,4 +116,4 @@ def _rendered(question: Question) -> Rendered:
     try:
         return rendering.question(question.id, fields)
     except Refused as error:
-        raise Refused(error.message, ("questions", *error.place)) from None
+        raise error.below("questions") from None

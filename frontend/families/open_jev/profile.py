@@ -17,8 +17,9 @@ from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.open_jev import finishing, grammar, native
 from frontend.families.open_jev.checkpoint import Checkpoint
 from frontend.families.open_jev.processor import BYTES_PER_SCORE, OpenJevProcessor
-from frontend.families.open_jev.rendering import Refused, Rendered
+from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import Compiled, compile_rows
+from frontend.families.refusal import Refused
 
 
 @dataclass(frozen=True, slots=True)

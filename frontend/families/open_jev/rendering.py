@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from frontend.families.refusal import Refused
+
 OPTIONS: Final = (1, 255)
 """Options of a choice."""
 
@@ -32,25 +34,6 @@ SIDES: Final = "{text}\nYes means: {yes}\nNo means: {no}"
 NOT_TEXT: Final = "instructions and descriptions must be text, an object, or an array"
 
 Kind = Literal["choice", "noul", "score"]
-
-
-class Refused(ValueError):
-    """A request this model cannot be asked. `message` is public; `place` leads to it from the body's root.
-
-    `reason`: `invalid` (wrong by its form), `tokens` (one prompt too long), `size` (too much in total).
-    """
-
-    def __init__(
-        self,
-        message: str,
-        place: tuple[str | int, ...] = (),
-        *,
-        reason: Literal["invalid", "tokens", "size"] = "invalid",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.place = place
-        self.reason: Literal["invalid", "tokens", "size"] = reason
 
 
 @dataclass(frozen=True, slots=True)

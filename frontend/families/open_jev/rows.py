@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from frontend.families.open_jev.rendering import Refused, Rendered, context
+from frontend.families.open_jev.rendering import Rendered, context
+from frontend.families.refusal import Refused
 from frontend.questions import printable
 from protocol.payloads import RowsRequest
 

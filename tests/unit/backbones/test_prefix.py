@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from executor_host.backbones.prefix import BOUNDARY, Branch, Plan, common, plan
+from executor_host.backbones.prefix import BOUNDARY, TREE_LEVELS, Branch, Node, Plan, common, plan, tree
 
 
 def row(*parts: tuple[int, int]) -> NDArray[np.int32]:
@@ -158,3 +158,51 @@ def test_rows_and_questions_must_match() -> None:
     """A mistake of the caller, not a smaller plan."""
     with pytest.raises(ValueError):
         plan([row((1, 2))], [])
+
+
+# Trees
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=12), min_size=1, max_size=9),
+    st.integers(1, 8),
+)
+def test_a_tree_reads_every_row_once(texts: list[list[int]], least: int) -> None:
+    """Each row is below exactly one state, which it begins with and is longer than, and each state saves enough."""
+    rows = [np.array(text, np.int32) for text in texts]
+    lengths = [len(text) + 3 for text in texts]  # of the whole rows, whose ends nobody may share
+    found: list[int] = []
+
+    def walk(node: Node, before: int) -> list[int]:
+        below = [*node.rows, *(row for child in node.children for row in walk(child, node.prefix))]
+        assert len({tuple(texts[row][: node.prefix]) for row in below}) == 1
+        assert all(len(texts[row]) > node.prefix for row in below)
+        assert node.prefix == before or (len(below) - 1) * (node.prefix - before) >= least
+        assert list(node.rows) == sorted(node.rows, key=lambda row: lengths[row])
+        return below
+
+    root = tree(rows, lengths, least)
+    found = walk(root, 0)
+    assert sorted(found) == list(range(len(texts)))
+    assert max(lengths) <= root.tokens(lengths) <= sum(lengths)
+
+
+def test_a_tree_has_states_behind_states() -> None:
+    """What all share, then what those of a kind share besides; a kind of one row goes on from what all share."""
+    rows = [row((1, 50), (2, 40), (3, 5)), row((1, 50), (2, 40), (4, 1)), row((1, 50), (5, 9))]
+    lengths = [95, 91, 59]
+    assert tree(rows, lengths, 32) == Node(50, (2,), (Node(90, (1, 0), ()),))
+    assert tree(rows, lengths, 32).tokens(lengths) == 50 + 9 + 40 + 1 + 5
+    assert tree(rows, lengths, 64) == Node(50, (2, 1, 0), ())
+    assert tree(rows, lengths, 101) == Node(0, (2, 1, 0), ())
+
+
+def test_a_tree_of_rows_that_grow_is_not_deep() -> None:
+    """1,000 rows, each a little longer than the one before: the work is bounded, and no stack is used up."""
+    rows = [np.full(2 + size, 7, np.int32) for size in range(1000)]
+    lengths = [len(one) for one in rows]
+    deep, node = 0, tree(rows, lengths, 1)
+    while node.children:
+        deep, node = deep + 1, node.children[-1]
+    assert deep <= TREE_LEVELS

@@ -22,7 +22,9 @@ def test_letter_rows_pass_through_the_supervisor(folder: Path) -> None:
     assert len(sent[2]) < limits.OUT_OF_BAND_BYTES
     ready = decode(sent, lane=Lane.CONTROL, incarnation="1-a").message
     assert isinstance(ready, Ready)
-    up = HostUp(deployment="m", incarnation="1-a", control="ipc://c", data="ipc://d", pid=1, facts=ready.facts)
+    up = HostUp(
+        deployment="m@1", replica=0, incarnation="1-a", control="ipc://c", data="ipc://d", pid=1, facts=ready.facts
+    )
     for _ in range(2):  # a front that is restarted is told again
         frames = encode(up, incarnation="front-1", call=0)
         assert [len(frame) for frame in frames[3:]] == [table.nbytes]

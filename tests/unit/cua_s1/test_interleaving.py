@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import zmq
 
-from frontend.deployment import Availability, Deployment
+from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, RequestError, TokensExceeded
 from frontend.families.base import Decision
 from frontend.families.cua_s1.processor import CuaS1Processor
 from frontend.http.systemone import parse_request
+from frontend.replica import Availability
 from frontend.requests import RequestTable
 from frontend.runtime.context import ExecutionContext
 from protocol.frames import Envelope
@@ -42,7 +43,7 @@ class Bench:
         self.table = RequestTable(lambda: self.now)
         self.processor = processor
         self.names: dict[bytes, str] = {}
-        model = {"name": "m", "family": "cua-s1", "options": {}, "path": str(folder)}
+        model = {"id": "m@1", "name": "m", "role": "current", "family": "cua-s1", "options": {}, "path": str(folder)}
         model |= {"max_requests": None, "max_cost": None, **bounds}
         self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.pool)
         self.host = FakeHost(context)

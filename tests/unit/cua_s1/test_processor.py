@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from frontend.errors import (
-    HostLost,
+    HostDied,
     InternalError,
     InvalidRequest,
     QueueFull,
@@ -53,6 +53,8 @@ def test_one_unit_per_question(processor: CuaS1Processor) -> None:
     assert decision.answers[0][1].to_json()["choice"] == "a"
     assert decision.answers[1][1].to_json()["choice"] == "e"
     assert decision.usage == {"input_tokens": made.cost, "output_tokens": 0}
+    early = [answer for index in range(2) for answer in processor.settled(made, index, kept[index])]
+    assert tuple(early) == decision.answers, "what is told early is what is told at the end"
 
 
 REFUSED: list[tuple[dict[str, Any], Any, type[RequestError], str]] = [
@@ -205,7 +207,7 @@ def test_the_listener_refuses_in_the_originals_words(processor: CuaS1Processor) 
     assert profile.refusal(InternalError("a secret")) == (500, "inference failed")
     assert profile.refusal(QueueFull("full", retry_after=1)) == (503, "native execution capacity exhausted")
     assert profile.refusal(RequestTooLarge("never"))[0] == 413
-    assert profile.refusal(HostLost("gone", dispatched=True, retry_after=1)) == (503, "inference failed")
+    assert profile.refusal(HostDied("gone", dispatched=True, retry_after=1)) == (503, "inference failed")
     assert not profile.JSON_ONLY, "the original does not look at the media type"
     assert (profile.MAX_BODY_BYTES, profile.BODY_TOO_LARGE) == (4 << 20, "request body too large")
 

@@ -129,7 +129,7 @@ def test_integers_keep_every_digit() -> None:
 
 def test_a_prompt_is_tokenized_as_one_string(processor: CuaS1Processor) -> None:
     """No tokens are added, and what spells a special token is one, in a client's text too."""
-    encode = processor.tokenizer.encode
+    encode = processor.checkpoint.encode
     (tokens,) = prompts(FIXTURE_STATE, [FIXTURE], encode)
     assert tokens == encode(chat_text(FIXTURE_STATE, FIXTURE))
     (start,), (end,), (think,) = encode("<|im_start|>"), encode("<|im_end|>"), encode("<think>")

@@ -15,6 +15,7 @@ from frontend.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from frontend.errors import InternalError
 from frontend.families.decider import finishing, native
 from frontend.families.decider.rendering import Rendered, question
+from frontend.families.logits import softmax32
 from frontend.questions import Choice, Noul, Question, Score
 from tests.unit.decider.helpers import GOLDEN, TEMPERATURES
 
@@ -40,7 +41,7 @@ def test_native_answers_are_the_published_ones(vector: dict[str, Any]) -> None:
     temperature = getattr(TEMPERATURES, rendered.kind)
     for row, published in zip(vector["logits"], vector["probabilities"], strict=True):
         np.testing.assert_array_max_ulp(
-            np.array(native.probabilities(row, temperature), np.float32), np.array(published, np.float32), maxulp=2
+            np.array(softmax32(row, temperature), np.float32), np.array(published, np.float32), maxulp=2
         )
     ((_, answer),) = native.answers([rendered], vector["logits"], TEMPERATURES)
     assert answer.to_json() == vector["answer"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frontend.families.decider.grammar import MAX_BODY_BYTES, parse, read
-from frontend.families.decider.rendering import Refused
+from frontend.families.refusal import Refused
 
 CHOICE = {"instructions": "q", "criteria": ["a", "b"]}
 

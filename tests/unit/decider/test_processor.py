@@ -16,6 +16,7 @@ from frontend.families.base import AssetError, FamilyOptionError, Prepared
 from frontend.families.decider.checkpoint import load
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.http.systemone import parse_request, render
+from frontend.questions import DecisionRequest
 from protocol import families
 from protocol.payloads import RowsRequest
 from tests.unit.decider.helpers import rows_of
@@ -62,7 +63,7 @@ def test_answers_are_exact(processor: DeciderProcessor) -> None:
     """Temperatures by type, float64, unrounded, levels as they were sent, the hosted fields and no others."""
     prepared = prepare(processor)
     decision = processor.finish(prepared, [output(prepared, [1, 3, 2, 0, 1, 0, 2, 0, 1])])
-    body = render("m", decision.answers, decision.usage, decision.extras)
+    body = render(DecisionRequest(None, "", ()), "m", decision)
     temperatures = processor.checkpoint.temperatures
     weights = np.exp(np.array([1, 3, 2]) / temperatures.choice)
     choice = body["answers"]["c"]

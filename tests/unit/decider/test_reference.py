@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frontend.families.decider import grammar, native
-from frontend.families.decider.rendering import Refused
 from frontend.families.decider.rows import compile_rows
 from frontend.families.decider.tokens import Vocabulary
+from frontend.families.logits import softmax32
+from frontend.families.refusal import Refused
 from tests.unit.decider.helpers import RELEASED, TEMPERATURES, rows_of
 
 PINNED = "1.8.1"
@@ -260,7 +261,7 @@ def test_rows_and_answers_are_the_references(
     spread = []
     for row, kind in zip(logits, systemone.row_types(rendered, index), strict=True):
         scaled = temperature.scaled_softmax(torch.tensor([row]), [by_type.get(kind, default)])[0]
-        ours = np.array(native.probabilities(row, getattr(TEMPERATURES, kind)), np.float32)
+        ours = np.array(softmax32(row, getattr(TEMPERATURES, kind)), np.float32)
         np.testing.assert_array_max_ulp(ours, scaled.numpy(), maxulp=8)
         spread.append(scaled.tolist())
     theirs = systemone.assemble(rendered, index, spread)

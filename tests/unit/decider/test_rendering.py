@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from frontend.families.decider.rendering import Refused, annotated, level_number, level_text, question, state_text
+from frontend.families.decider.rendering import annotated, level_number, level_text, question, state_text
+from frontend.families.refusal import Refused
 
 AB = ["a", "b"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from frontend.families.decider.rendering import Refused, Rendered, question
+from frontend.families.decider.rendering import Rendered, question
 from frontend.families.decider.rows import MAX_ROW_TOKENS, MAX_ROWS, MAX_STATE_TOKENS, compile_rows, row_texts
 from frontend.families.decider.tokens import NoLabels, Vocabulary
+from frontend.families.refusal import Refused
 from tests.unit.decider.helpers import letters, rows_of
 
 LETTERS = letters()

@@ -9,7 +9,7 @@ import pytest
 
 from frontend.families.open_jev.checkpoint import Checkpoint
 from frontend.families.open_jev.grammar import names, parse, read
-from frontend.families.open_jev.rendering import Refused
+from frontend.families.refusal import Refused
 
 NOUL = {"type": "noul", "instructions": "i"}
 CHOICE = {"type": "choice", "instructions": "i", "criteria": {"a": None}}

@@ -13,6 +13,7 @@ from frontend.families.open_jev import rows
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.processor import OpenJevProcessor
 from frontend.http.systemone import parse_request, render
+from frontend.questions import DecisionRequest
 from protocol import families
 from protocol.payloads import RowsRequest
 from tests.helpers import tiny_open_jev
@@ -55,7 +56,7 @@ def test_answers_are_exact(processor: OpenJevProcessor) -> None:
     """One temperature for all, float64, unrounded, levels as they were sent; usage counts every prompt."""
     prepared = prepare(processor)
     decision = processor.finish(prepared, [output([1, 3, 2, 0, 1, 0])])
-    body = render("m", decision.answers, decision.usage, decision.extras)
+    body = render(DecisionRequest(None, "", ()), "m", decision)
     weights = np.exp(np.array([1, 3]) / TEMPERATURE)
     assert body["answers"]["route"]["choice"] == "login"
     probabilities = list(body["answers"]["route"]["probabilities"].values())

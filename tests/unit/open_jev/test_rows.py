@@ -9,8 +9,9 @@ import pytest
 
 from frontend.families.open_jev import rows as module
 from frontend.families.open_jev.checkpoint import Checkpoint
-from frontend.families.open_jev.rendering import Refused, question
+from frontend.families.open_jev.rendering import question
 from frontend.families.open_jev.rows import DEFAULT_CHAT, Encode, compile_rows
+from frontend.families.refusal import Refused
 from tests.unit.open_jev.helpers import CHAT, QUESTIONS, compiled, letters, rows_of, texts_of
 
 np = pytest.importorskip("numpy")

@@ -9,20 +9,29 @@ import msgpack
 from protocol import limits
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import (
+    Assigned,
     Bye,
     Cancel,
     CancelAnswer,
     Deployment,
+    DialIn,
     Drain,
+    Drained,
     Execute,
     Failure,
     Hello,
     HostDown,
     HostUp,
     Lane,
+    Leaving,
+    Listening,
     Message,
+    Order,
+    Outcome,
+    Overdue,
     Progress,
     Ready,
+    Refused,
     Result,
     Serving,
     Status,
@@ -38,7 +47,7 @@ MESSAGES: tuple[Message, ...] = (
     Welcome(role="host", pid=4712, state="loading", busy_call=9, busy_epoch="2-bb"),
     Progress(stage="weights", fraction=0.5, note="2 of 4 files"),
     Ready(address="ipc:///run/d", facts={"dtype": "f32", "letters": Blob(b"l" * limits.OUT_OF_BAND_BYTES)}),
-    Execute(payload={"document": b"{}", "rows": [[1, -2], [2.5, None, True, "x"]]}),
+    Execute(payload={"document": b"{}", "rows": [[1, -2], [2.5, None, True, "x"]]}, request="my-1"),
     Result(outputs={"probabilities": [[0.25, 0.75]]}, elapsed_us=431),
     Failure(code="input", status=422, message="no", error_type="bad", where=["questions", 0], dispatched=False),
     Cancel(epoch="3-aa"),
@@ -46,9 +55,10 @@ MESSAGES: tuple[Message, ...] = (
     Status(report={"state": "ready"}),
     Drain(budget_s=2.5),
     Bye(reason="drained"),
-    HostUp(deployment="m", incarnation="1-cc", control="ipc://c", data="ipc://d", pid=7, facts={}),
+    HostUp(deployment="m@1", replica=0, incarnation="1-cc", control="ipc://c", data="ipc://d", pid=7, facts={}),
     HostDown(
-        deployment="m",
+        deployment="m@1",
+        replica=1,
         incarnation="1-cc",
         exit=None,
         signal="SIGKILL",
@@ -57,8 +67,17 @@ MESSAGES: tuple[Message, ...] = (
         retry_after_s=1,
     ),
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
-    Want(model="m"),
+    Want(wanted=["m@1"], idle={"n@2": 1.5}),
     Serving(address="127.0.0.1:8000"),
+    Overdue(deployment="m@1", incarnation="1-cc", elapsed_s=60.5),
+    Drained(deployment="m@1"),
+    Order(action="swap", model="m", settings={"family": "sparrow"}),
+    Outcome(code="done", message="m means m@2", report={"gap_s": 0.0}),
+    DialIn(model="m", family="sparrow", version="0.1.0", machine="gpu-1", pid=9, public_key="k" * 40),
+    Assigned(deployment="m@1", incarnation="1-cc", options={"truncate": True}, path=None, lease_s=10.0),
+    Refused(code="not_wanted", message="it has its host"),
+    Listening(control="tcp://127.0.0.1:7001"),
+    Leaving(status=66, words="no memory"),
 )
 
 
@@ -86,7 +105,7 @@ def raw(body: bytes, *buffers: Buffer, kind: int = Execute.KIND) -> list[Buffer]
 
 def execute(value: bytes, *buffers: Buffer) -> list[Buffer]:
     """An EXECUTE whose payload is `{"x": value}`, where `value` is msgpack that may be wrong."""
-    return raw(b"\x81\xa7payload\x81\xa1x" + value, *buffers)
+    return raw(b"\x82\xa7request\xa0\xa7payload\x81\xa1x" + value, *buffers)
 
 
 def extension(code: int, data: bytes) -> bytes:

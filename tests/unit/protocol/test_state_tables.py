@@ -1,4 +1,4 @@
-"""The two life tables: complete, without dead ends, and drawn in docs/wire.md as they are.
+"""The life tables: complete, without dead ends, and drawn in docs/wire.md as they are.
 
 The drawings are made from the tables. After a change of a table, print the new ones and paste them:
 
@@ -15,16 +15,28 @@ from typing import Any
 import pytest
 
 from protocol.errors import BadTransition
-from protocol.states import HOST, REQUEST, HostEvent, HostState, Machine, RequestEvent, RequestState
+from protocol.states import (
+    HOST,
+    REQUEST,
+    ROLES,
+    HostEvent,
+    HostState,
+    Machine,
+    RequestEvent,
+    RequestState,
+    Role,
+    RoleEvent,
+)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "wire.md"
 
 Table = Mapping[tuple[Any, Any], Any]
 LIVES: dict[str, tuple[Table, type[enum.Enum], type[enum.Enum], enum.Enum, set[enum.Enum]]] = {
     "host": (HOST, HostState, HostEvent, HostState.STARTING, {state for state in HostState if state.settled}),
+    "role": (ROLES, Role, RoleEvent, Role.COMING, {Role.RETIRED}),
     "request": (REQUEST, RequestState, RequestEvent, RequestState.RECEIVED, {s for s in RequestState if s.ended}),
 }
-both = pytest.mark.parametrize(("table", "states", "events", "start", "ends"), LIVES.values(), ids=LIVES.keys())
+every = pytest.mark.parametrize(("table", "states", "events", "start", "ends"), LIVES.values(), ids=LIVES.keys())
 
 
 def drawing(table: Table, start: enum.Enum, ends: set[enum.Enum]) -> str:
@@ -38,7 +50,7 @@ def drawing(table: Table, start: enum.Enum, ends: set[enum.Enum]) -> str:
     return "\n".join(["```mermaid", *lines, "```"])
 
 
-@both
+@every
 def test_every_entry_moves_as_it_says(table: Table, states: Any, events: Any, start: Any, ends: Any) -> None:
     """A machine in the entry's state takes its event to its next state, and says beforehand that it can."""
     for (state, event), then in table.items():
@@ -48,7 +60,7 @@ def test_every_entry_moves_as_it_says(table: Table, states: Any, events: Any, st
         assert machine.state is then
 
 
-@both
+@every
 def test_what_is_not_in_the_table_is_loud(table: Table, states: Any, events: Any, start: Any, ends: Any) -> None:
     """Every other pair of state and event raises, names both, and moves nothing."""
     for state in states:
@@ -60,13 +72,13 @@ def test_what_is_not_in_the_table_is_loud(table: Table, states: Any, events: Any
             assert machine.state is state
 
 
-@both
+@every
 def test_an_end_is_an_end(table: Table, states: Any, events: Any, start: Any, ends: Any) -> None:
     """No event leaves an end, and only ends have no way out."""
     assert set(states) - {state for state, _ in table} == ends
 
 
-@both
+@every
 def test_every_life_can_end(table: Table, states: Any, events: Any, start: Any, ends: Any) -> None:
     """From every state some sequence of events leads to an end."""
     finite = set(ends)
@@ -78,7 +90,7 @@ def test_every_life_can_end(table: Table, states: Any, events: Any, start: Any, 
     assert finite == set(states)
 
 
-@both
+@every
 def test_every_state_and_event_is_reached(table: Table, states: Any, events: Any, start: Any, ends: Any) -> None:
     """Nothing in the enums is dead: each state lies on a way from the start, each event is used."""
     reached = {start}

@@ -92,7 +92,7 @@ def test_a_body_is_a_map(body: bytes) -> None:
 
 def test_nothing_follows_the_body() -> None:
     """One frame is one object: a second one behind it is malformed."""
-    good = b"\x81\xa7payload\x80"
+    good = b"\x82\xa7payload\x80\xa7request\xa0"
     assert refusal(raw(good + b"\x80")) is Malformed
     assert refusal(raw(good + good)) is Malformed
 
@@ -290,6 +290,15 @@ def test_an_array_in_any_field_is_refused(message: Message) -> None:
         assert refusal(raw(msgpack.packb(body), kind=message.KIND), lane_of(message)) is Malformed
 
 
+DOWN: dict[str, Any] = {
+    "deployment": "m@1",
+    "replica": 0,
+    "incarnation": "i",
+    "signal": "",
+    "last_words": "",
+    "will_restart": True,
+}
+
 WRONG_VALUES: list[Message] = [
     Failure(code="nonsense", status=500, message=""),
     Failure(code="input", status=399, message=""),
@@ -306,10 +315,8 @@ WRONG_VALUES: list[Message] = [
     Status(report=[]),  # type: ignore[arg-type]
     Deployment(models=[1], default="m", server={}, open=True),  # type: ignore[list-item]
     Deployment(models=[], default="", server={}, open=True),
-    HostDown(deployment="m", incarnation="i", exit=2**31, signal="", last_words="", will_restart=True, retry_after_s=0),
-    HostDown(
-        deployment="m", incarnation="i", exit=0, signal="", last_words="", will_restart=True, retry_after_s=float("inf")
-    ),
+    HostDown(**DOWN, exit=2**31, retry_after_s=0),
+    HostDown(**DOWN, exit=0, retry_after_s=float("inf")),
 ]
 
 

@@ -57,7 +57,7 @@ def hex_frames(name: str) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-EXECUTE = Execute(payload={"document": b'{"state":"rain","questions":[]}'})
+EXECUTE = Execute(payload={"document": b'{"state":"rain","questions":[]}'}, request="my-1")
 RESULT = Result(outputs={"probabilities": [[0.25, 0.75]]}, elapsed_us=431)
 
 
@@ -72,7 +72,7 @@ def test_the_worked_examples_are_what_the_program_sends_and_reads(message: Messa
 
 def test_the_worked_unit_is_one_a_text_family_sends() -> None:
     """A small blob is plain bytes."""
-    blob = Execute(payload={"document": Blob(EXECUTE.payload["document"])})
+    blob = Execute(payload={"document": Blob(EXECUTE.payload["document"])}, request=EXECUTE.request)
     assert encode(blob, incarnation="1-9f1c2ab4", call=7, budget_ms=30_000) == hex_frames("EXECUTE")
 
 

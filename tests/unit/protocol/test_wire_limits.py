@@ -11,7 +11,7 @@ import pytest
 from protocol import addresses, limits
 from protocol.errors import LimitExceeded, Malformed, ProtocolError
 from protocol.frames import decode, encode
-from protocol.messages import Bye, Cancel, Execute, Lane, Message, Want
+from protocol.messages import Bye, Cancel, Drained, Execute, Lane, Message
 from protocol.tensors import Blob, Buffer
 from tests.unit.protocol.samples import INCARNATION, lane_of, raw, there_and_back
 
@@ -113,7 +113,7 @@ def test_the_real_number_of_items() -> None:
 @pytest.mark.parametrize(
     ("make", "most", "least"),
     [
-        (lambda text: Want(model=text), limits.MAX_NAME_CHARS, 1),
+        (lambda text: Drained(deployment=text), limits.MAX_DEPLOYMENT_CHARS, 1),
         (lambda text: Bye(reason=text), limits.MAX_TEXT_CHARS, 0),
         (lambda text: Cancel(epoch=text), limits.MAX_INCARNATION_CHARS, 1),
     ],

@@ -1,4 +1,4 @@
-"""The payload of families whose front tokenizes: what it promises is checked where it arrives."""
+"""The payloads of families whose front tokenizes: what they promise is checked where they arrive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import Malformed
 from protocol.frames import decode, encode
 from protocol.messages import Execute, Lane
-from protocol.payloads import RowsRequest
+from protocol.payloads import MarkedRowsRequest, RowsRequest
 
 np = pytest.importorskip("numpy")
 
@@ -76,3 +76,69 @@ def test_a_missing_field_is_malformed(missing: str) -> None:
     """Each of the four is needed."""
     with pytest.raises(Malformed):
         RowsRequest.from_wire({name: value for name, value in fields().items() if name != missing})
+
+
+def marked(**changed: Any) -> dict[str, Any]:
+    """Two questions of 5 and 3 tokens and a row of padding, with these fields instead."""
+    lines: dict[str, Any] = {
+        "tokens": [[1, 9, 8, 7, 2], [1, 9, 2, 0, 0], [0, 0, 0, 0, 0]],
+        "lengths": [5, 3, 0],
+        "kinds": [0, 2, 0],
+        "markers": [1, 3, 2],
+        "counts": [2, 1, 0],
+    }
+    made = {name: np.array(line, np.int32) for name, line in lines.items()}
+    return {**made, **{name: np.array(v, np.int32) if isinstance(v, list) else v for name, v in changed.items()}}
+
+
+def test_marked_rows_travel() -> None:
+    """The same rows on the other side, those of padding among them."""
+    sent = MarkedRowsRequest.from_wire(marked())
+    frames = encode(Execute(payload=sent.to_wire()), incarnation="1-a", call=1)
+    envelope = decode(frames, lane=Lane.DATA, incarnation="1-a")
+    assert isinstance(envelope.message, Execute)
+    back = MarkedRowsRequest.from_wire(envelope.message.payload)
+    assert back.rows == 2
+    for name, value in marked().items():
+        assert np.array_equal(getattr(back, name), value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokens": [1, 2, 3]},
+        {"tokens": [[1, 9, 8, 7, 2], [1, 9, 2, 0, 0]]},
+        {"tokens": [[1, 9, 8, 7, 2], [1, 9, 2, 0, 0], [0, 0, 0, 0, -1]]},
+        {"tokens": np.zeros((3, 5), np.int64)},
+        {"tokens": np.zeros((3, 0), np.int32), "lengths": [0, 0, 0], "counts": [0, 0, 0], "markers": []},
+        {"tokens": b"12"},
+        {"lengths": [6, 3, 0]},
+        {"lengths": [5, -1, 0]},
+        {"lengths": [5, 0, 3], "counts": [2, 0, 1]},
+        {"lengths": [0, 3, 0], "counts": [0, 3, 0], "markers": [1, 1, 2]},
+        {"lengths": [5, 3]},
+        {"kinds": [0, -1, 0]},
+        {"kinds": [0, 2]},
+        {"counts": [2, 0, 1]},
+        {"counts": [3, 0, 0]},
+        {"counts": [2, 2, 0]},
+        {"counts": [4, -1, 0]},
+        {"counts": [[2, 1, 0]]},
+        {"markers": [1, 5, 2]},
+        {"markers": [1, 3, 3]},
+        {"markers": [-1, 3, 2]},
+        {"markers": [1, 3]},
+        {"more": [1]},
+    ],
+)
+def test_marked_rows_that_break_a_promise_are_malformed(changed: dict[str, Any]) -> None:
+    """Types, shapes, counts that do not sum up, padding that is not last, marks outside their row."""
+    with pytest.raises(Malformed):
+        MarkedRowsRequest.from_wire(marked(**changed))
+
+
+@pytest.mark.parametrize("missing", ["tokens", "lengths", "kinds", "markers", "counts"])
+def test_a_missing_field_of_marked_rows_is_malformed(missing: str) -> None:
+    """Each of the five is needed."""
+    with pytest.raises(Malformed):
+        MarkedRowsRequest.from_wire({name: value for name, value in marked().items() if name != missing})

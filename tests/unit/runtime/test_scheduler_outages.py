@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from frontend.errors import HostLost, Misuse
+from frontend.errors import HostDied, Misuse
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.scheduler import SerialScheduler
 from tests.unit.runtime.fakes import FakeHost, request, spawn
@@ -38,8 +38,8 @@ async def test_a_host_death_ends_the_dispatched_unit_and_keeps_the_queued_ones()
     tasks = spawn(scheduler, host, "a", "b", "c")
     await settle()
     scheduler.suspend()
-    host.fail("a", HostLost("host died", dispatched=True, retry_after=1))
-    with pytest.raises(HostLost) as lost:
+    host.fail("a", HostDied("host died", dispatched=True, retry_after=1))
+    with pytest.raises(HostDied) as lost:
         await tasks["a"]
     assert lost.value.dispatched
     assert (scheduler.statistics().running, scheduler.statistics().waiting) == (0, 2)
@@ -108,14 +108,14 @@ async def test_a_start_that_suspends_stops_the_line_behind_it() -> None:
 
     def dead_end(dispatch: object) -> None:
         scheduler.suspend()
-        raise HostLost("gone", dispatched=False, retry_after=1)
+        raise HostDied("gone", dispatched=False, retry_after=1)
 
     failing = asyncio.create_task(scheduler.run(dead_end))
     await settle()
     tasks = spawn(scheduler, host, "behind")
     await settle()
     host.answer("gate")
-    with pytest.raises(HostLost):
+    with pytest.raises(HostDied):
         await failing
     assert host.sent == ["gate"] and scheduler.statistics().waiting == 1
     scheduler.resume()
@@ -131,7 +131,7 @@ async def test_fail_waiting_ends_every_waiting_unit_with_an_error_of_its_own() -
     tasks = spawn(scheduler, host, "a", "b", "c", "d")
     await settle()
     serial = count(1)
-    assert scheduler.fail_waiting(lambda: HostLost(f"no {next(serial)}", dispatched=False, retry_after=1)) == 3
+    assert scheduler.fail_waiting(lambda: HostDied(f"no {next(serial)}", dispatched=False, retry_after=1)) == 3
     assert scheduler.statistics().waiting == 0
     errors = [tasks[name] for name in "bcd"]
     await asyncio.wait(errors)

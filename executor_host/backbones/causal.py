@@ -1,0 +1,254 @@
+"""Rows of token ids through any causal model of transformers: what the rows share is read once.
+
+The model's own forward does everything; what is decided here is which tokens go through it together, and from which
+state (prefix.py, packing.py). A state is the model's own cache. What leaves a pass are the model's numbers at the
+positions that were asked for, and no others. Rows go on from a state in one of two ways:
+
+    packed   their ends stand one after the other in a single row, each hidden from the others by the mask: no
+             padding, and the state is not copied. For models whose layers all attend to everything before.
+    forked   their ends are rows of a batch, padded on the right, and each has a copy of the state. For all others:
+             layers that carry a state of their own, windows.
+
+Padding needs no mask: a causal model reads every row before its padding, so what the padding holds cannot reach a
+number that is asked for. All of that needs a model that reads from left to right and takes positions as they are given.
+Not every model does, so `Reader` is told which way to take, and whoever tells it has compared them
+(executors/transformers_model.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor_host.backbones import packing, prefix
+from executor_host.backbones.qwen3_5 import FORK_BYTES, PASS_PADDING, SUFFIX_TOKENS
+
+Tokens: TypeAlias = NDArray[np.int64]
+
+
+Way: TypeAlias = Literal["alone", "forked", "packed"]
+"""How rows are read: every one by itself, as transformers does it, or from shared states."""
+
+PACKED_TOKENS: Final = {"cuda": 4096, "cpu": 512}
+"""Row ends that are packed into one pass. Every end is compared with all others there, only to be hidden from them, so
+more than what fills the device is work for nothing."""
+
+
+class Forward(Protocol):
+    """The model: [rows, length] ids and [rows, n] indexes of them to [rows, n, numbers].
+
+    With a `cache`, the ids follow the tokens in it, which is extended by them. n is 0 for a state alone. `layout` holds
+    `attention_mask` [1, 1, length, all], True where an id sees a token, and `position_ids` [1, length] where the ids
+    are not simply one text; it is empty otherwise.
+    """
+
+    def __call__(self, tokens: Any, wanted: Any, cache: Any, layout: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt: its ids, one or more, and the ascending positions in it whose numbers are wanted, one or more."""
+
+    tokens: Tokens
+    positions: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came out of the rows of one request."""
+
+    numbers: list[Any]
+    """Of each row, torch [positions, numbers] of the model's dtype, on its device."""
+    processed: int
+    """Tokens the model read, padding not counted."""
+    shared: bool
+    """Whether anything was read once for several rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The model after some tokens."""
+
+    cache: Any
+    tokens: int
+    bytes: int
+    """Of the cache, for one row."""
+
+
+class Reader:
+    """Reads rows on one device. One thread, like everything that owns a device."""
+
+    def __init__(
+        self, forward: Forward, make_cache: Callable[[], Any], device: Any, *, way: Way, least: int | None = None
+    ) -> None:
+        """`make_cache`: an empty cache of the model. `least`: tokens that a state must save to be made; None: that of
+        the device."""
+        self._forward = forward
+        self._make_cache = make_cache
+        self._device = device
+        self._way: Way = way
+        self._padding = PASS_PADDING[device.type]
+        # A state costs a pass of its own, and so does a row that is not padded into another one's pass.
+        self._least = self._padding if least is None else least
+
+    def __repr__(self) -> str:
+        return f"<Reader {self._way} on {self._device}>"
+
+    def read(self, rows: Sequence[Row], check: Callable[[], None]) -> Reading:
+        """The numbers of every row, in order.
+
+        `check` is called before every pass and ends the reading by raising. The device may still be working on the
+        result on return.
+        """
+        import torch
+
+        lengths = [len(row.tokens) for row in rows]
+        numbers: list[Any] = [None] * len(rows)
+        with torch.inference_mode():
+            if self._way == "alone":
+                for index, row in enumerate(rows):
+                    check()
+                    numbers[index] = self._batch([row], 0, None)[0]
+                return Reading(numbers, sum(lengths), shared=False)
+            shareable = [row.tokens[: int(row.positions[0]) + 1] for row in rows]
+            node = prefix.tree(shareable, lengths, self._least) if rows else prefix.Node(0, (), ())
+            self._read(node, None, rows, numbers, check)
+        processed = node.tokens(lengths)
+        return Reading(numbers, processed, shared=processed < sum(lengths))
+
+    def _read(
+        self,
+        node: prefix.Node,
+        state: _State | None,
+        rows: Sequence[Row],
+        numbers: list[Any],
+        check: Callable[[], None],
+    ) -> None:
+        """Everything below `node`, which goes on from `state`, into `numbers`."""
+        if node.prefix > (state.tokens if state else 0):
+            check()
+            state = self._advance(state, rows[_some_row(node)].tokens[: node.prefix])
+        before = state.tokens if state else 0
+        packed = state is not None and self._way == "packed"
+        for group in packing.groups(
+            [len(rows[row].tokens) - before for row in node.rows],
+            max_rows=len(rows) if packed else self._forks(state),
+            max_tokens=PACKED_TOKENS[self._device.type] if packed else None,
+            max_padded=None if packed else SUFFIX_TOKENS[self._device.type],
+            max_padding=None if packed else self._padding,
+        ):
+            check()
+            members = [rows[node.rows[index]] for index in group]
+            if state is not None and packed:
+                found = self._line(members, state)
+            else:
+                found = self._batch(members, before, None if state is None else _fork(state.cache, len(members)))
+            for index, values in zip(group, found, strict=True):
+                numbers[node.rows[index]] = values
+        for child in node.children:
+            self._read(child, state, rows, numbers, check)
+
+    def _advance(self, state: _State | None, tokens: Tokens) -> _State:
+        """The state after `tokens`, which begin with those of `state`; that one stays as it is."""
+        import torch
+
+        cache = self._make_cache() if state is None else _fork(state.cache, 1)
+        before = 0 if state is None else state.tokens
+        ids = self._upload(tokens[None, before:])
+        self._forward(ids, torch.empty(1, 0, dtype=torch.int64, device=self._device), cache, {})
+        size = sum(tensor.nbytes for layer in cache.layers for tensor in _tensors(layer))
+        return _State(cache, len(tokens), size)
+
+    def _forks(self, state: _State | None) -> int:
+        """How many rows may go on from a state at a time; a copy exists twice while a row's end is appended to it."""
+        budget = FORK_BYTES[self._device.type]
+        if state is None or not state.bytes:
+            return budget
+        if self._device.type == "cuda":
+            import torch
+
+            free, _ = torch.cuda.mem_get_info(self._device)
+            free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+            budget = min(budget, free // 2)
+        return max(1, budget // (2 * state.bytes))
+
+    def _batch(self, rows: Sequence[Row], before: int, cache: Any) -> list[Any]:
+        """The numbers of each of `rows`, read from their token `before` on, as rows of one pass."""
+        tokens = np.zeros((len(rows), max(len(row.tokens) for row in rows) - before), np.int64)
+        wanted = np.zeros((len(rows), max(len(row.positions) for row in rows)), np.int64)
+        for index, row in enumerate(rows):
+            tokens[index, : len(row.tokens) - before] = row.tokens[before:]
+            wanted[index, : len(row.positions)] = row.positions - before
+        numbers = self._forward(self._upload(tokens), self._upload(wanted), cache, {})
+        return [numbers[index, : len(row.positions)] for index, row in enumerate(rows)]
+
+    def _line(self, rows: Sequence[Row], state: _State) -> list[Any]:
+        """The numbers of each of `rows`, whose ends go on from `state` side by side in a single row."""
+        before = state.tokens
+        lengths = [len(row.tokens) - before for row in rows]
+        starts = np.cumsum([0, *lengths[:-1]])
+        owner = np.repeat(np.arange(len(rows)), lengths)
+        mask = np.ones((len(owner), before + len(owner)), np.bool_)
+        mask[:, before:] = np.tri(len(owner), dtype=np.bool_) & (owner[:, None] == owner)
+        layout = {
+            "attention_mask": self._upload(mask[None, None]),
+            "position_ids": self._upload(
+                np.concatenate([np.arange(before, before + length) for length in lengths])[None]
+            ),
+        }
+        tokens = np.concatenate([row.tokens[before:] for row in rows])
+        wanted = np.concatenate([row.positions - before + start for row, start in zip(rows, starts, strict=True)])
+        numbers = self._forward(self._upload(tokens[None]), self._upload(wanted[None]), _fork(state.cache, 1), layout)[
+            0
+        ]
+        ends = np.cumsum([len(row.positions) for row in rows]).tolist()
+        return [numbers[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _upload(self, values: NDArray[Any]) -> Any:
+        import torch
+
+        return torch.from_numpy(values).to(self._device)
+
+
+def _some_row(node: prefix.Node) -> int:
+    """A row that begins with the tokens of the node's state: any of those below it."""
+    return node.rows[0] if node.rows else _some_row(node.children[0])
+
+
+def _fork(cache: Any, rows: int) -> Any:
+    """A cache that holds the one row of `cache` so many times, and may be extended without changing it."""
+    fork = copy.copy(cache)
+    fork.layers = [_fork_layer(layer, rows) for layer in cache.layers]
+    return fork
+
+
+def _fork_layer(layer: Any, rows: int) -> Any:
+    import torch
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):
+        # Extending these makes new tensors, so the rows can be views of the one there is until then.
+        twin = copy.copy(layer)
+        if twin.is_initialized:
+            twin.keys, twin.values = (tensor.expand(rows, -1, -1, -1) for tensor in (layer.keys, layer.values))
+        return twin
+    twin = copy.deepcopy(layer)  # others are written in place
+    if rows > 1:
+        twin.reorder_cache(torch.zeros(rows, dtype=torch.int64))
+    return twin
+
+
+def _tensors(layer: Any) -> list[Any]:
+    """Every tensor that a layer of a cache holds, also those in its lists and tables."""
+    import torch
+
+    found: list[Any] = []
+    for value in vars(layer).values():
+        members = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        found += [member for member in members if isinstance(member, torch.Tensor)]
+    return found

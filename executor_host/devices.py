@@ -1,0 +1,95 @@
+"""Which device and dtype a model gets, what this process holds there, and what an error says about the device.
+
+For families that run on torch, which is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from executor_host.errors import ConfigurationError, FatalExecutionError
+
+DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
+"""By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
+
+
+def torch_library() -> Any:
+    """torch, imported. `ConfigurationError` says what to install when it is not there."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
+    return torch
+
+
+def placement(device: str, dtype: str) -> tuple[str, str]:
+    """Device and dtype by name, `auto` replaced: a GPU where there is one, and the dtype of `DTYPES`."""
+    if device == "auto":
+        device = "cuda" if torch_library().cuda.is_available() else "cpu"
+    if dtype == "auto":
+        dtype = DTYPES.get(device.partition(":")[0], "float32")
+    return device, dtype
+
+
+def find(name: str) -> Any:
+    """The `torch.device` called `cpu`, `cuda` or `cuda:N`. Raises `ConfigurationError` when it is not there."""
+    torch = torch_library()
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"there is no device {name!r}") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigurationError(
+                f"there is no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices"
+            )
+    elif device.type != "cpu":
+        raise ConfigurationError(f"the device is cpu or cuda, not {name!r}")
+    return device
+
+
+def synchronize(device: Any) -> None:
+    """Waits until `device` has done everything; nothing to wait for on a CPU."""
+    if device.type == "cuda":
+        torch_library().cuda.synchronize(device)
+
+
+@contextmanager
+def settled(kind: str, wait: Callable[[], None]) -> Iterator[None]:
+    """The device has finished at the end of the block, also when an error ends it, since `wait` waits for it.
+
+    Raises `FatalExecutionError` in place of an error after which a device of this `kind` is not to be trusted.
+    """
+    try:
+        try:
+            yield
+        finally:
+            wait()
+    except (MemoryError, RuntimeError) as error:
+        if is_of_the_device(error, kind):
+            raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
+        raise
+
+
+def is_of_the_device(error: BaseException, kind: str) -> bool:
+    """Whether a device of this kind is not to be trusted after this error: a CUDA error, or no memory left."""
+    torch = torch_library()
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return kind == "cuda" and isinstance(error, torch.AcceleratorError)
+
+
+def memory_bytes() -> int | None:
+    """Bytes that PyTorch's allocator has taken from all CUDA devices; None when nothing here uses one.
+
+    What the driver and the libraries take for themselves is not in it. For the thread that uses the devices; it never
+    makes PyTorch load or initialise anything.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    held: int = sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
+    return held

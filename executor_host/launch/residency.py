@@ -1,0 +1,282 @@
+"""Which deployments have hosts: more may be configured than fit, and whoever is asked for takes the room of the idle.
+
+Pure: events in, effects out; no process, no clock. The supervisor calls the events and is the effects.
+
+    events      add, want, usage, ready, broken, left, remove        (each ends with a look at what can be done now)
+    effects     start a deployment's hosts · evict them · refuse, with a reason
+
+An evicted deployment keeps its room until its processes are gone and their memory is back (`left`): nothing is
+started on the promise of room. Only the idle are evicted, the least recently used first; never a pinned one,
+never one that is asked for itself, never in vain: when all the idle together would not make the room, none goes.
+Who waits is served in the order of coming, and nobody overtakes the first in the line.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from protocol.states import Machine
+
+
+class Place(enum.Enum):
+    """Where a deployment is, as far as room goes."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    RESIDENT = "resident"
+    LEAVING = "leaving"
+    BROKEN = "broken"
+
+
+class Move(enum.Enum):
+    """What moves it."""
+
+    START = "start"
+    READY = "ready"
+    EVICT = "evict"
+    LEFT = "left"
+    BREAK = "break"
+
+
+PLACES: Final[Mapping[tuple[Place, Move], Place]] = {
+    (Place.ABSENT, Move.START): Place.STARTING,
+    (Place.STARTING, Move.READY): Place.RESIDENT,
+    (Place.RESIDENT, Move.EVICT): Place.LEAVING,
+    (Place.LEAVING, Move.LEFT): Place.ABSENT,
+    # Its hosts ended and will not be started again: it has no room, and gets some only when somebody insists.
+    (Place.STARTING, Move.BREAK): Place.BROKEN,
+    (Place.RESIDENT, Move.BREAK): Place.BROKEN,
+    (Place.LEAVING, Move.BREAK): Place.LEAVING,
+    (Place.BROKEN, Move.START): Place.STARTING,
+    # Stopped by a swap, which is no eviction.
+    (Place.STARTING, Move.LEFT): Place.ABSENT,
+    (Place.RESIDENT, Move.LEFT): Place.ABSENT,
+    (Place.BROKEN, Move.LEFT): Place.ABSENT,
+    (Place.ABSENT, Move.LEFT): Place.ABSENT,
+}
+
+TAKES_ROOM: Final = frozenset((Place.STARTING, Place.RESIDENT, Place.LEAVING))
+
+
+class Effects(Protocol):
+    """What the planner does to the world. None of these calls the planner back before it returns."""
+
+    def start(self, deployment: str) -> None:
+        """Start its hosts; `ready` or `broken` follows."""
+
+    def evict(self, deployment: str) -> None:
+        """Let it finish what it has, then end its hosts; `left` follows."""
+
+    def refuse(self, deployment: str, why: str) -> None:
+        """Nobody need wait for it: there cannot be room, whatever becomes idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may be there at once, None for no bound."""
+
+    count: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(slots=True)
+class _Entry:
+    place: Machine[Place, Move]
+    size: int
+    pinned: bool
+    keep_alive_s: float | None
+    idle_since: float | None = None
+    """When it became idle, on the caller's clock; None while it is busy, or nobody knows."""
+
+
+class Residency:
+    """The planner of one supervisor. Ids are unknown until `add`; an event for an unknown one is a bug and raises."""
+
+    def __init__(self, bounds: Bounds, effects: Effects) -> None:
+        self._bounds, self._effects = bounds, effects
+        self._entries: dict[str, _Entry] = {}
+        self._asked: set[str] = set()
+        """By an operator, a swap or the configuration: they are told by `ready` or `broken`, and do not leave."""
+        self._line: list[str] = []
+        """Who is wanted and has no host, in the order of coming."""
+
+    # Events
+
+    def add(self, deployment: str, *, size: int = 0, pinned: bool = False, keep_alive_s: float | None = None) -> None:
+        """A deployment that has no hosts yet. `size`: the bytes that it will take, as far as is known."""
+        if deployment in self._entries:
+            raise KeyError(f"{deployment!r} is known already")
+        self._entries[deployment] = _Entry(Machine(PLACES, Place.ABSENT), size, pinned, keep_alive_s)
+
+    def remove(self, deployment: str) -> None:
+        """It is gone for good, and so are its processes."""
+        del self._entries[deployment]
+        self._asked.discard(deployment)
+        if deployment in self._line:
+            self._line.remove(deployment)
+        self._plan()
+
+    def want(self, deployment: str, *, first: bool = False) -> None:
+        """Somebody insists on it: an operator, a swap (`first` in the line), or the configuration at the start."""
+        entry = self._entries[deployment]
+        self._asked.add(deployment)
+        # What the front said last is old: nobody is known to be idle until it says so again.
+        for other in self._entries.values():
+            other.idle_since = None
+        if deployment not in self._line and entry.place.state not in (Place.STARTING, Place.RESIDENT):
+            self._line.insert(0 if first else len(self._line), deployment)
+        self._plan()
+
+    def withdraw(self, deployment: str) -> None:
+        """Nobody insists on it any more. One that is being started goes on."""
+        self._asked.discard(deployment)
+        if deployment in self._line:
+            self._line.remove(deployment)
+        self._plan()
+
+    def usage(self, wanted: Collection[str], idle: Mapping[str, float]) -> None:
+        """The whole picture of the front: which absent deployments requests wait for, in the order of coming, and
+        since when which deployments have been idle. What is not in it is not wanted and not idle. Unknown ids are
+        of yesterday and ignored."""
+        for name, entry in self._entries.items():
+            entry.idle_since = idle.get(name)
+        self._line = [name for name in self._line if name in self._asked or name in wanted]
+        for name in wanted:
+            if (
+                name not in self._line
+                and name in self._entries
+                and self._entries[name].place.state
+                in (
+                    Place.ABSENT,
+                    Place.LEAVING,
+                )
+            ):
+                self._line.append(name)
+        self._plan()
+
+    def ready(self, deployment: str, size: int) -> None:
+        """Its hosts are warm and take `size` bytes."""
+        entry = self._entries[deployment]
+        entry.size = size
+        if entry.place.state is Place.STARTING:
+            entry.place.advance(Move.READY)
+        self._asked.discard(deployment)
+        self._plan()
+
+    def broken(self, deployment: str) -> None:
+        """Its hosts have ended and will not be started again."""
+        entry = self._entries[deployment]
+        if entry.place.allows(Move.BREAK):
+            entry.place.advance(Move.BREAK)
+        self._asked.discard(deployment)
+        self._plan()
+
+    def left(self, deployment: str) -> None:
+        """Its processes are gone and their memory is back."""
+        self._entries[deployment].place.advance(Move.LEFT)
+        self._plan()
+
+    def pin(self, deployment: str, pinned: bool) -> None:
+        """It may not, or may again, be evicted."""
+        self._entries[deployment].pinned = pinned
+        self._plan()
+
+    def unload(self, deployment: str) -> bool:
+        """An operator wants its room back, idle or not. False when it has none to give, or is pinned."""
+        entry = self._entries[deployment]
+        if entry.pinned or entry.place.state is not Place.RESIDENT:
+            return False
+        self._evict(deployment)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Let those go that have been idle for as long as they are kept."""
+        for name, entry in self._entries.items():
+            since, kept = entry.idle_since, entry.keep_alive_s
+            if self._evictable(name) and since is not None and kept is not None and now - since >= kept:
+                self._evict(name)
+
+    # What there is
+
+    def place(self, deployment: str) -> Place:
+        """Where it is."""
+        return self._entries[deployment].place.state
+
+    def idle_since(self, deployment: str) -> float | None:
+        """As the front said last."""
+        return self._entries[deployment].idle_since
+
+    # The plan
+
+    def _plan(self) -> None:
+        """Serve the line from its head, as far as there is room or room can be made."""
+        while self._line:
+            name = self._line[0]
+            entry = self._entries[name]
+            if entry.place.state is Place.LEAVING:
+                return  # its room will be its own again
+            never = self._never(name)
+            if never is not None:
+                self._line.pop(0)
+                self._asked.discard(name)
+                self._effects.refuse(name, never)
+            elif self._fits(name, ()):
+                self._line.pop(0)
+                entry.place.advance(Move.START)
+                entry.idle_since = None
+                self._effects.start(name)
+            else:
+                for victim in self._victims(name):
+                    self._evict(victim)
+                return
+
+    def _fits(self, name: str, gone: Collection[str]) -> bool:
+        """Whether there is room for it beside all that take room, those in `gone` left out."""
+        there = [
+            entry
+            for other, entry in self._entries.items()
+            if other != name and other not in gone and entry.place.state in TAKES_ROOM
+        ]
+        count, size = self._bounds.count, self._bounds.bytes
+        return (count is None or len(there) < count) and (
+            size is None or sum(entry.size for entry in there) + self._entries[name].size <= size
+        )
+
+    def _victims(self, name: str) -> list[str]:
+        """The fewest of the idle, least recently used first, that make room beside those who leave already; none
+        when all of them would not."""
+        gone = [other for other, entry in self._entries.items() if entry.place.state is Place.LEAVING]
+        victims: list[str] = []
+        idle = [other for other in self._entries if self._evictable(other)]
+        for victim in sorted(idle, key=lambda other: self._entries[other].idle_since or 0.0):
+            if self._fits(name, (*gone, *victims)):
+                break
+            victims.append(victim)
+        return victims if self._fits(name, (*gone, *victims)) else []
+
+    def _evictable(self, name: str) -> bool:
+        entry = self._entries[name]
+        return entry.place.state is Place.RESIDENT and not entry.pinned and entry.idle_since is not None
+
+    def _evict(self, name: str) -> None:
+        entry = self._entries[name]
+        entry.place.advance(Move.EVICT)
+        entry.idle_since = None
+        self._effects.evict(name)
+
+    def _never(self, name: str) -> str | None:
+        """Why there cannot be room for it even beside the pinned alone; None when there can."""
+        others = [other for other, entry in self._entries.items() if not entry.pinned]
+        if self._fits(name, others):
+            return None
+        count, size = self._bounds.count, self._bounds.bytes
+        if size is not None and self._entries[name].size > size:
+            return f"it takes {self._entries[name].size} bytes, max_resident_bytes is {size}"
+        return f"pinned models take all the room (max_resident {count}, max_resident_bytes {size})"
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{name} {entry.place.state.value}" for name, entry in self._entries.items())
+        return f"<Residency {places}; line {self._line}>"

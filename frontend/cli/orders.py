@@ -1,0 +1,99 @@
+"""`framehost swap`, `load` and `unload`: what an operator does to the models of a running server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from frontend.cli.line import NotRunning, line
+from protocol.messages import Order, Outcome, Progress
+
+STATUS = {"done": 0, "failed": 1, "conflict": 1, "unknown": 2, "invalid": 2}
+"""Exit statuses by how the order ended; the last two are mistakes in what was typed."""
+
+EXIT = "Exit status: 0 done; 1 not done, and why; 2 a mistake in the arguments."
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands' parsers."""
+    swap = commands.add_parser(
+        "swap",
+        help="replace a model of a running server",
+        description="Make a name mean another checkpoint, while the server goes on answering. "
+        f"Ends when the former model's processes are gone and their memory is back. {EXIT}",
+    )
+    swap.add_argument("model", metavar="NAME=FAMILY[:PATH]", help="the name, and what it is to mean")
+    swap.add_argument(
+        "--mode", choices=("start-first", "stop-first"), default="start-first",
+        help="whether the new one is started beside the old one, or only after it is gone (default start-first)",
+    )  # fmt: skip
+    swap.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE",
+        help="an option of the family, the value as in JSON or a plain text; without any, those of now are kept "
+        "when the family stays",
+    )  # fmt: skip
+    swap.set_defaults(run=run_swap)
+    load = commands.add_parser(
+        "load", help="start a model's hosts", description=f"Start the hosts of a model that has none. {EXIT}"
+    )
+    unload = commands.add_parser(
+        "unload",
+        help="stop a model's hosts",
+        description="Let a model's hosts finish what they have and stop them; the next request that needs them has "
+        f"them started again. {EXIT}",
+    )
+    for parser in (load, unload):
+        parser.add_argument("model", metavar="NAME")
+        parser.set_defaults(run=run_order)
+    for parser in (swap, load, unload):
+        parser.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
+
+
+def run_swap(arguments: argparse.Namespace) -> int:
+    """Order a swap, show each step, and return the exit status."""
+    name, equals, rest = arguments.model.partition("=")
+    family, _, path = rest.partition(":")
+    if not (name and equals and family):
+        print(f"framehost: {arguments.model}: expected NAME=FAMILY or NAME=FAMILY:PATH", file=sys.stderr)
+        return STATUS["invalid"]
+    settings: dict[str, Any] = {"family": family, "mode": arguments.mode}
+    if path:
+        settings["path"] = path
+    if arguments.option:
+        settings["options"] = dict(map(_option, arguments.option))
+    return carry_out(arguments.port, Order(action="swap", model=name, settings=settings))
+
+
+def run_order(arguments: argparse.Namespace) -> int:
+    """Order a load or an unload, and return the exit status."""
+    return carry_out(arguments.port, Order(action=arguments.command, model=arguments.model, settings={}))
+
+
+def carry_out(port: int, order: Order) -> int:
+    """Give an order to the supervisor behind `port`, print what it says until it is done, return the exit status."""
+    try:
+        with line(port) as supervisor:
+            supervisor.say(order)
+            while not isinstance(message := supervisor.hear(patient=True), Outcome):
+                if isinstance(message, Progress):
+                    print(message.note, flush=True)
+    except NotRunning as error:
+        print(f"framehost: {error}", file=sys.stderr)
+        return STATUS["failed"]
+    if message.code == "done":
+        print(message.message)
+        if "gap_s" in message.report:
+            print(f"{message.report['total_s']:.2f} s; newcomers waited {message.report['gap_s']:.2f} s")
+    else:
+        print(f"framehost: {message.message}", file=sys.stderr)
+    return STATUS[message.code]
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

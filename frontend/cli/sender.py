@@ -1,0 +1,228 @@
+"""Sends many requests over a few connections and gives their outcomes in the order of the requests.
+
+A thread and a connection per worker. What a server says that waiting may change (429, 503) is tried again when it
+said so, and so is a connection that failed, because a decision changes nothing; both within one budget of seconds per
+request. What no waiting changes ends everything: no server within the budget, or a key that is not valid.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from frontend.cli import client
+from frontend.cli.client import UsageError
+
+BUSY: Final = frozenset({429, 503})
+DENIED: Final = frozenset({401, 403})
+RETRY_AFTER_S: Final = (0.2, 30.0)
+"""Bounds of a wait. The server names whole seconds from 1 on; a stranger in between may name anything."""
+
+AWAY_S: Final = 0.5
+"""How long to wait after a connection that failed."""
+
+
+class Stopped(Exception):
+    """No further request makes sense; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one request ended: the response's document, or what was wrong. `status` is None when it was never sent."""
+
+    status: int | None
+    response: Any
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go, what they carry, and how long they may take. Times in seconds."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    headers: Mapping[str, str]
+    timeout_s: float
+    retry_s: float
+    url: str
+
+    @classmethod
+    def of(cls, url: str, headers: Mapping[str, str], timeout_s: float, retry_s: float) -> Self:
+        """The target at the server's address. Raises `UsageError` for one that is none."""
+        try:
+            parts = urlsplit(url.rstrip("/"))
+            if parts.scheme in ("http", "https") and parts.hostname:
+                path = f"{parts.path}/v1/systemone"
+                return cls(parts.scheme, parts.hostname, parts.port, path, headers, timeout_s, retry_s, url)
+        except ValueError:  # a port or a bracket
+            pass
+        raise UsageError(f"{url} is not an http address")
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A new connection, not yet opened."""
+        kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
+        return kind(self.host, self.port, timeout=self.timeout_s)
+
+
+class Sender:
+    """`workers` threads. They are daemons: whoever is interrupted need not wait for an answer that is on its way."""
+
+    def __init__(self, target: Target, workers: int) -> None:
+        self._target = target
+        self._todo: queue.SimpleQueue[tuple[bytes, Slot] | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._reached = threading.Event()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def in_order(self, requests: Iterable[tuple[int, bytes | Outcome]], *, ahead: int) -> Iterator[tuple[int, Outcome]]:
+        """The outcome of each request, in their order, with its number; what is an outcome already passes through.
+
+        At most `ahead` requests per worker are taken before their outcome is wanted. Raises `Stopped`.
+        """
+        waiting: deque[tuple[int, Slot]] = deque()
+        for number, request in requests:
+            slot = Slot()
+            if isinstance(request, Outcome):
+                slot.fill(request)
+            else:
+                self._todo.put((request, slot))
+            waiting.append((number, slot))
+            if len(waiting) >= ahead * len(self._threads):
+                number, slot = waiting.popleft()
+                yield number, slot.wait()
+            while waiting and waiting[0][1].filled():
+                number, slot = waiting.popleft()
+                yield number, slot.wait()
+        for number, slot in waiting:
+            yield number, slot.wait()
+
+    def stop(self) -> None:
+        """Send nothing more. Waits for nobody."""
+        self._stop.set()
+        for _ in self._threads:
+            self._todo.put(None)
+
+    def _work(self) -> None:
+        worker = Worker(self._target, self._stop, self._reached)
+        while (job := self._todo.get()) is not None and not self._stop.is_set():
+            body, slot = job
+            try:
+                slot.fill(worker.ask(body))
+            except Stopped as error:
+                slot.fill(error)
+            except BaseException as error:
+                slot.fill(Stopped(f"internal error: {error!r}"))
+                raise
+        worker.close()
+
+
+class Slot:
+    """The place of one outcome."""
+
+    __slots__ = ("_done", "_outcome")
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._outcome: Outcome | Stopped | None = None
+
+    def fill(self, outcome: Outcome | Stopped) -> None:
+        self._outcome = outcome
+        self._done.set()
+
+    def filled(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self) -> Outcome:
+        """The outcome when it is there; raises `Stopped` if it is that."""
+        self._done.wait()
+        if isinstance(self._outcome, Stopped):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+
+class Worker:
+    """One connection, opened when needed. `reached` is set once any worker has had an answer."""
+
+    def __init__(
+        self,
+        target: Target,
+        stop: threading.Event,
+        reached: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target, self._stop, self._reached, self._clock = target, stop, reached, clock
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, body: bytes) -> Outcome:
+        """The outcome of one request, tried again within the budget. Raises `Stopped`."""
+        give_up = self._clock() + self._target.retry_s
+        while True:
+            try:
+                status, retry_after, content = self._once(body)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                # A server that was never there is a wrong address, and not one that is being started again.
+                if not self._reached.is_set() or not self._pause(AWAY_S, give_up):
+                    raise Stopped(f"nothing answers at {self._target.url} ({error or type(error).__name__})") from error
+                continue
+            self._reached.set()
+            if status in DENIED:
+                raise Stopped(f"{status}: {client.said(content)}")
+            if status not in BUSY or not self._pause(retry_after, give_up):
+                return _outcome(status, content)
+
+    def _once(self, body: bytes) -> tuple[int, float, bytes]:
+        if self._connection is None:
+            self._connection = self._target.connect()
+        connection = self._connection
+        connection.request("POST", self._target.path, body, dict(self._target.headers))
+        response = connection.getresponse()
+        content = response.read()
+        if response.will_close:
+            self.close()
+        return response.status, _seconds(response.getheader("Retry-After")), content
+
+    def _pause(self, seconds: float, give_up: float) -> bool:
+        """Wait; False when there is no time left for another try."""
+        if self._clock() + seconds >= give_up:
+            return False
+        return not self._stop.wait(seconds)
+
+    def close(self) -> None:
+        """Drop the connection. The next request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _seconds(header: str | None) -> float:
+    least, most = RETRY_AFTER_S
+    try:
+        return min(max(float(header or 1), least), most)
+    except ValueError:  # a date
+        return 1.0
+
+
+def _outcome(status: int, content: bytes) -> Outcome:
+    if status != 200:
+        return Outcome(status, None, client.said(content))
+    try:
+        document = json.loads(content)
+        if not isinstance(document["answers"], dict):
+            raise TypeError
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return Outcome(status, None, f"the answer is no framehost's: {client.said(content)}")
+    return Outcome(status, document, None)

@@ -1,0 +1,104 @@
+"""The clef family in the front: a whole request as one text out, the logits of every option in, answers out.
+
+The host encodes: here the envelope is checked and serialised, and nothing of the checkpoint is read. Ids of questions
+travel with them, because the model reads them; a request is one unit and its questions are never split, because they
+are decided together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.errors import InternalError, InvalidRequest
+from frontend.families import documents, logits
+from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.questions import Choice, DecisionRequest, Noul, Question, printable
+from protocol.payloads import TextRequest
+
+MAX_QUESTIONS: Final = 64
+"""Questions of one request: the hosted service's documented number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `finish` needs of a prepared request."""
+
+    questions: tuple[Question, ...]
+    counts: tuple[int, ...]
+
+
+class ClefProcessor(Processor):
+    """Prepares and finishes for `executor_host.executors.clef`. One `TextRequest` per request."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        # The host's; it checks their values.
+        "max_length": Option(int, 16_384, "most tokens of one request, 1 to 65536"),
+        "truncate": Option(bool, False, "cut the end of a state that is too long instead of refusing it"),
+        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
+        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
+    }
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """One `TextRequest`; its cost is the UTF-8 bytes of the document.
+
+        Raises `InvalidRequest` above `MAX_QUESTIONS`. Limits in tokens are the host's to check: only it counts them.
+        """
+        if len(request.questions) > MAX_QUESTIONS:
+            message = f"{len(request.questions)} questions; this model decides at most {MAX_QUESTIONS} together"
+            raise InvalidRequest.at(("questions",), message, "too_long")
+        questions = [{"id": question.id, **documents.fields(question)} for question in request.questions]
+        counts = tuple([_options(question) for question in request.questions])
+        return whole_request(request.state, questions, counts, _Context(request.questions, counts))
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers in float64, unrounded, from the output that `read` describes.
+
+        A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state.
+        """
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise InternalError("the request was prepared by another family")
+        rows, tokens, truncated = read(outputs, context.counts)
+        answers = tuple([(q.id, _answer(q, row)) for q, row in zip(context.questions, rows, strict=True)])
+        return Decision(answers, tokens, extras={} if truncated is None else {"x_truncated": truncated})
+
+
+def whole_request(
+    state: object, questions: Sequence[Mapping[str, Any]], counts: Sequence[int], context: object
+) -> Prepared:
+    """The one unit of a request of `{"id", "type", "instructions", "criteria"}` questions, in either dialect."""
+    payload = TextRequest(documents.encode({"state": state, "questions": questions}).encode())
+    return Prepared((payload,), cost=len(payload.document), work=logits.BYTES_PER_LOGIT * sum(counts), context=context)
+
+
+def read(outputs: Sequence[object], counts: Sequence[int]) -> tuple[list[list[float]], int, dict[str, int] | None]:
+    """Logits of each question, tokens that the model read, and what was kept of a state that was cut.
+
+    The one output has what `logits.read` and `documents.usage` read. The logits of a question are in request order,
+    those of a noul [true, false]. Anything else is an `InternalError`.
+    """
+    rows = logits.read(outputs, counts)
+    (output,) = outputs
+    assert isinstance(output, Mapping)
+    return rows, *documents.usage(output)
+
+
+def _options(question: Question) -> int:
+    if isinstance(question, Noul):
+        return 2
+    return len(question.options if isinstance(question, Choice) else question.levels)
+
+
+def _answer(question: Question, row: Sequence[float]) -> Answer:
+    try:
+        values = softmax(row)
+        if isinstance(question, Choice):
+            return choice_answer(question, values)
+        return noul_answer(question, values[0]) if isinstance(question, Noul) else score_answer(question, values)
+    except AnswerError as error:
+        raise InternalError(
+            f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
+        ) from None

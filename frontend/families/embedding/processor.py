@@ -1,0 +1,168 @@
+"""The embedding family in the front: one request in, a token row per text out, cosines in, answers out.
+
+    rendering   which texts, and from cosines to answers
+    checkpoint  what the folder says
+
+The unit is one whole request. Row 0 is the state; the texts of each question that the model is asked about follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isfinite
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from frontend.answers import AnswerError
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
+from frontend.families.assets import CheckpointProcessor
+from frontend.families.base import Decision, FamilyOptionError, Option, Prepared
+from frontend.families.embedding import rendering
+from frontend.families.embedding.checkpoint import Checkpoint, Encoded, load
+from frontend.families.embedding.rendering import Reading
+from frontend.questions import DecisionRequest, printable
+from protocol.payloads import RowsRequest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SCALE: Final = 20.0
+"""What cosines are multiplied with before the softmax: the scale that sentence encoders of this kind were trained
+with, to tell the text that belongs to another from those that do not."""
+
+MAX_TOKENS: Final = 65_536
+"""Of one request: what the host reads at most. A model of 22 million parameters takes 20 s for it on one CPU core."""
+
+BYTES_PER_COSINE: Final = 64
+"""What `finish` does with one cosine takes about as long as reading this many bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What `finish` needs of a prepared request."""
+
+    readings: tuple[Reading, ...]
+    kept: int
+    total: int
+    """Tokens of all rows, and what they were before a cut."""
+
+
+class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
+    """Prepares and finishes for `executor_host.executors.embedding`. One `RowsRequest` per request."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "scale": Option(float, SCALE, "what cosines are multiplied with before the softmax, above 0, at most 1000"),
+        "truncate": Option(bool, False, "cut texts above the model's tokens instead of refusing them"),
+        "max_tokens": Option(int, None, "most tokens of one text, 1 to 32768; default: the checkpoint's"),
+        # The host's; it checks their values.
+        "cache_mb": Option(int, 64, "MiB of vectors kept for texts that come again; 0: none"),
+        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
+        "dtype": Option(str, "float32", "float32 or bfloat16"),
+    }
+    PREPARE_WEIGHT: ClassVar[int] = 32
+    """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured)."""
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, object]) -> dict[str, object]:
+        """As `Processor.check_options`, and the range of `scale`."""
+        checked = super().check_options(options)
+        scale = checked["scale"]
+        assert isinstance(scale, float)
+        if not (isfinite(scale) and 0.0 < scale <= 1000.0):
+            raise FamilyOptionError("scale", f"the option 'scale' is {scale}; a number above 0, at most 1000")
+        return checked
+
+    def read_checkpoint(self) -> Checkpoint:
+        max_tokens = self.options["max_tokens"]
+        assert max_tokens is None or isinstance(max_tokens, int)
+        return load(self.path, max_tokens)
+
+    def prepare(self, request: DecisionRequest) -> Prepared:
+        """The rows of the whole request; their cost is their tokens.
+
+        Raises `TokensExceeded` for a text above the model's tokens unless `truncate` is on, `InvalidRequest` for one
+        that has no tokens at all, and `RequestTooLarge` above `MAX_TOKENS` in total.
+        """
+        readings = tuple([rendering.read(question) for question in request.questions])
+        texts = [rendering.text(request.state), *(text for reading in readings for text in reading.texts)]
+        encoded = self.checkpoint.encode(texts)
+        kept, total = sum([len(one.ids) for one in encoded]), sum([one.total for one in encoded])
+        for index, one in enumerate(encoded):
+            if one.total > len(one.ids) and not self.options["truncate"]:
+                raise TokensExceeded(
+                    f"{_place(readings, index)} has {one.total} tokens; "
+                    f"this model reads at most {self.checkpoint.text_tokens} of one text"
+                )
+            if not one.ids:
+                loc = ("questions",) if index else ("state",)
+                raise InvalidRequest.at(loc, f"{_place(readings, index)} has no token of this model", "value_error")
+        if kept > MAX_TOKENS:
+            raise RequestTooLarge(
+                f"the request has {kept} tokens in {len(encoded)} texts; this model reads at most {MAX_TOKENS}"
+            )
+        groups = [0]
+        for reading in readings:
+            groups += [groups[-1] + 1] * len(reading.texts)
+        payload = _payload(encoded, groups)
+        work = BYTES_PER_COSINE * payload.rows
+        return Prepared((payload,), cost=kept, work=work, context=_Context(readings, kept, total))
+
+    def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
+        """The answers in float64, unrounded, from the one output `{"cosines": float32 [texts], ...}`."""
+        context = prepared.context
+        if not isinstance(context, _Context):
+            raise InternalError("the request was prepared by another family")
+        found = _cosines(outputs, sum([len(reading.texts) for reading in context.readings]))
+        scale = self.options["scale"]
+        assert isinstance(scale, float)
+        answers, start = [], 0
+        for reading in context.readings:
+            end = start + len(reading.texts)
+            try:
+                answers.append((reading.question.id, rendering.answer(reading, found[start:end], scale)))
+            except AnswerError as error:
+                name = printable(reading.question.id)
+                raise InternalError(f'the model\'s answer to question "{name}" is not usable: {error}') from None
+            start = end
+        extras: dict[str, object] = {}
+        if weak := [reading.question.id for reading in context.readings if reading.weak]:
+            extras["x_statement"] = weak
+        if context.kept < context.total:
+            extras["x_truncated"] = {"kept": context.kept, "total": context.total}
+        return Decision(tuple(answers), input_tokens=context.kept, extras=extras)
+
+
+def _place(readings: Sequence[Reading], row: int) -> str:
+    """What the text of a row is called, for people."""
+    places = (reading.place(index) for reading in readings for index in range(len(reading.texts)))
+    return "the state" if row == 0 else next(islice(places, row - 1, None))
+
+
+def _payload(encoded: Sequence[Encoded], groups: Sequence[int]) -> RowsRequest:
+    import numpy as np
+
+    rows: list[NDArray[np.int32]] = [np.array(one.ids, np.int32) for one in encoded]
+    return RowsRequest(
+        tokens=np.concatenate(rows),
+        lengths=np.array([len(row) for row in rows], np.int32),
+        candidates=np.ones(len(rows), np.int32),
+        questions=np.array(groups, np.int32),
+    )
+
+
+def _cosines(outputs: Sequence[object], count: int) -> list[float]:
+    """The cosine of each text with the state, as the float64 of its float32. Whether they are finite is for whoever
+    uses them."""
+    import numpy as np
+
+    if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
+        raise InternalError("the model's output is not one map")
+    cosines = outputs[0].get("cosines")
+    if not (isinstance(cosines, np.ndarray) and cosines.dtype == np.float32 and cosines.ndim == 1):
+        raise InternalError("the model's cosines are not one line of float32")
+    if len(cosines) != count:
+        raise InternalError(f"the model gave {len(cosines)} cosines for {count} texts")
+    found: list[float] = cosines.tolist()
+    return found

@@ -1,0 +1,200 @@
+"""From rendered questions to the padded rows of a request: tokens, cuts, markers, limits, cost.
+
+One question is one row. It is cut in this order, so that a long part leaves room for the others:
+
+    1. an option keeps its first 48 tokens, beside its marker
+    2. if that leaves less than 16 of 192 tokens for the head, every option keeps max(4, 176 // n), marker included
+    3. the head keeps what the options leave of 192 tokens, and at least 8
+    4. the state keeps what then is left of 512: its first tokens, or its last ones when it is an array, whose
+       newest entries are at its end
+
+All rows of a request are read at once, so they are padded here, to a few sizes that a device can prepare for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from frontend.families.assets import EncodeAll
+from frontend.families.laya.config import KINDS
+from frontend.families.laya.rendering import Rendered, for_tokens, json_text
+from frontend.families.refusal import Refused
+from frontend.questions import printable
+from protocol.payloads import MarkedRowsRequest
+
+MAX_QUESTIONS: Final = 16
+MAX_MARKERS: Final = 2048
+"""Questions of one request, and their options together: what one pass of the model takes."""
+
+MAX_ROW_TOKENS: Final = 512
+MAX_HEAD_TOKENS: Final = 192
+"""Tokens of a row, and of its head and options: what the model was trained on."""
+
+MAX_OPTION_TOKENS: Final = 48
+LEAST_HEAD: Final = 16
+LEAST_HEAD_KEPT: Final = 8
+LEAST_OPTION_KEPT: Final = 4
+
+FINE_STEP: Final = 16
+FINE_UP_TO: Final = 256
+COARSE_STEP: Final = 64
+"""Widths are multiples of the first number up to the second, and of the third above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """Token ids that stand between the parts of a row."""
+
+    begin: int
+    """[CLS]"""
+    end: int
+    """[SEP]"""
+    padding: int
+    """[PAD]"""
+    marker: int
+    """[MASK]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question in tokens."""
+
+    tokens: list[int]
+    markers: list[int]
+    """Where each option begins, in order."""
+
+    whole: int
+    """How many tokens it would have if nothing had been cut."""
+
+    kept: tuple[tuple[str, int, int], ...]
+    """(part, tokens kept, tokens there were) of every part: the options in order, the head, the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A whole request as rows. `payload` is None exactly when there are no questions."""
+
+    payload: MarkedRowsRequest | None
+    tokens: int
+    """The sum of the row lengths without padding: the cost, and what usage reports."""
+
+    whole_tokens: int
+    """The same before the cuts; equal when nothing was cut."""
+
+
+def check_size(questions: Sequence[Rendered]) -> None:
+    """Raises `Refused` for more questions or options than one pass takes."""
+    if len(questions) > MAX_QUESTIONS:
+        raise Refused(f"at most {MAX_QUESTIONS} questions per CUDA request", ("questions",))
+    if sum([len(question.options) for question in questions]) > MAX_MARKERS:
+        raise Refused(f"at most {MAX_MARKERS} option markers per CUDA request", ("questions",))
+
+
+def compile_rows(
+    state: object, questions: Sequence[Rendered], encode: EncodeAll, special: Special, *, truncate: bool
+) -> Compiled:
+    """All rows of a request, or `Refused` before anything is sent: for too many questions or options, with reason
+    `tokens` for options that do not fit into a row at all, and (without `truncate`) for whatever would be cut.
+
+    Tokenizing is what takes time here. Every text of the request is tokenized once.
+    """
+    check_size(questions)
+    if not questions:
+        return Compiled(None, 0, 0)
+    texts = [for_tokens(json_text(state))]
+    for question in questions:
+        texts.append(for_tokens(question.head))
+        texts += [" " + for_tokens(option) for option in question.options]
+    parts = iter(encode(texts))
+    state_tokens = next(parts)
+    rows = []
+    for question in questions:
+        head = next(parts)
+        options = [next(parts) for _ in question.options]
+        made = row(head, options, state_tokens, special, keep_last=isinstance(state, list))
+        if len(made.markers) < len(options):
+            message = f"question {printable(question.id)!r} options exceed head_max_len={MAX_HEAD_TOKENS}"
+            raise Refused(message, ("questions", question.id, "criteria"), reason="tokens")
+        if not truncate:
+            _refuse_cuts(question, made)
+        rows.append(made)
+    return Compiled(
+        payload=pad(rows, [KINDS.index(question.kind) for question in questions], special.padding),
+        tokens=sum([len(made.tokens) for made in rows]),
+        whole_tokens=sum([made.whole for made in rows]),
+    )
+
+
+def row(head: list[int], options: Sequence[list[int]], state: list[int], special: Special, *, keep_last: bool) -> Row:
+    """The row of a question whose parts are tokenized. Options whose marker is beyond the row have none."""
+    marked = [[special.marker, *option[:MAX_OPTION_TOKENS]] for option in options]
+    left = MAX_HEAD_TOKENS - sum(map(len, marked))
+    if left < LEAST_HEAD:
+        most = max(LEAST_OPTION_KEPT, (MAX_HEAD_TOKENS - LEAST_HEAD) // len(marked))
+        marked = [option[:most] for option in marked]
+        left = MAX_HEAD_TOKENS - sum(map(len, marked))
+    kept_head = head[: max(LEAST_HEAD_KEPT, left)]
+    tokens = [special.begin, *kept_head, special.end]
+    markers = []
+    for option in marked:
+        markers.append(len(tokens))
+        tokens += option
+    tokens.append(special.end)
+    room = max(0, MAX_ROW_TOKENS - len(tokens) - 1)
+    kept_state = state[max(0, len(state) - room) :] if keep_last else state[:room]
+    tokens += kept_state
+    tokens.append(special.end)
+    kept = [
+        (f"option {index}", len(cut) - 1, len(option))
+        for index, (cut, option) in enumerate(zip(marked, options, strict=True), 1)
+    ]
+    kept += [("the head", len(kept_head), len(head)), ("the state", len(kept_state), len(state))]
+    return Row(
+        tokens=tokens[:MAX_ROW_TOKENS],
+        markers=[marker for marker in markers if marker < MAX_ROW_TOKENS],
+        # [CLS], three [SEP], and a marker beside each option
+        whole=4 + len(options) + sum([there for _, _, there in kept]),
+        kept=tuple(kept),
+    )
+
+
+def width(longest: int) -> int:
+    """How many columns rows are padded to whose longest has `longest` tokens, at most `MAX_ROW_TOKENS`."""
+    step = FINE_STEP if longest <= FINE_UP_TO else COARSE_STEP
+    return min(MAX_ROW_TOKENS, -(-longest // step) * step)
+
+
+def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int) -> MarkedRowsRequest:
+    """The rows as one batch: as many as the next power of two, as wide as `width` says.
+
+    Up to the longest row the padding is the tokenizer's, beyond it and in the added rows it is 0; the lengths say
+    what counts.
+    """
+    lengths = [len(made.tokens) for made in rows]
+    count, longest = 1 << (len(rows) - 1).bit_length(), max(lengths)
+    added = [0] * (count - len(rows))
+    tokens = np.zeros((count, width(longest)), np.int32)
+    tokens[: len(rows), :longest] = padding
+    for index, made in enumerate(rows):
+        tokens[index, : len(made.tokens)] = made.tokens
+    return MarkedRowsRequest(
+        tokens=tokens,
+        lengths=np.array([*lengths, *added], np.int32),
+        kinds=np.array([*kinds, *added], np.int32),
+        markers=np.array([marker for made in rows for marker in made.markers], np.int32),
+        counts=np.array([*(len(made.markers) for made in rows), *added], np.int32),
+    )
+
+
+def _refuse_cuts(question: Rendered, made: Row) -> None:
+    for part, kept, there in made.kept:
+        if kept < there:
+            message = f'question "{printable(question.id)}": {part} is {there} tokens, of which {kept} have room'
+            raise Refused(message, ("questions", question.id), reason="tokens")
+    if len(made.tokens) < made.whole:
+        message = f'question "{printable(question.id)}" makes a row of {made.whole} tokens; at most {MAX_ROW_TOKENS}'
+        raise Refused(message, ("questions", question.id), reason="tokens")

@@ -1,0 +1,202 @@
+"""GET /metrics: what the front has counted and what the supervisor knows, in the formats Prometheus reads.
+
+    request counts, histograms      of this front; they begin again with a new one, as counters may
+    queues, permits                 of this front, now
+    restarts, memory, hosts         the supervisor's, asked when somebody reads; they outlive a front
+
+A scrape costs the event loop a few milliseconds and touches no request. When the supervisor does not answer in time,
+its part is missing from that scrape, which is what a missing fact should look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aiohttp import hdrs, web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from frontend.deployment import DeploymentStatistics
+from frontend.http import routes
+from frontend.metrics import Histogram
+from frontend.replica import Availability
+from frontend.runtime.admission import AdmissionStatistics
+from frontend.server import Server
+
+MODEL = ["model"]
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics."""
+    server = request.app[routes.SERVER]
+    for deployment in server.deployments.values():
+        deployment.ask_host()
+    report = await server.ask_supervisor()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FrontCollector(server))
+    ProcessCollector(registry=registry)
+    if report is not None:
+        registry.register(SupervisorCollector(report))
+    encoder, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
+    return routes.respond(request, encoder(registry), content_type)
+
+
+class FrontCollector(Collector):
+    """What this front has counted, and where its requests are now."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._now()
+        statistics = [deployment.statistics() for deployment in self._server.deployments.values()]
+        yield from _queues(statistics)
+        keys = () if self._server.keys is None else self._server.keys.statistics()
+        yield from _permits((self._server.ingress.statistics(), *keys), statistics)
+        yield from _models(statistics)
+
+    def _requests(self) -> Iterator[Metric]:
+        models = self._server.metrics.models
+        requests = CounterMetricFamily(
+            "framehost_requests",
+            "Requests that have ended; model is empty for those that ended before they had one.",
+            labels=["model", "dialect", "outcome", "status"],
+        )
+        tokens = CounterMetricFamily("framehost_input_tokens", "Tokens of answered requests.", labels=MODEL)
+        for name, model in models.items():
+            for (dialect, outcome, status), count in model.requests.items():
+                requests.add_metric([name, dialect, outcome.value, str(status)], count)
+            tokens.add_metric([name], model.input_tokens)
+        yield requests
+        yield tokens
+        for part, text in (
+            ("duration", "Answered requests, from the first byte to the answer."),
+            ("queue_wait", "Waiting for the model's executor, summed over the units of a request."),
+            ("prepare", "Parsing, validating and rendering a request."),
+            ("execute", "At the executor host and on the way, summed over the units of a request."),
+            ("finish", "Making answers of the model's outputs."),
+        ):
+            family = HistogramMetricFamily(f"framehost_request_{part}_seconds", text, labels=MODEL)
+            for name, model in models.items():
+                _add(family, [name], getattr(model, part))
+            yield family
+
+    def _now(self) -> Iterator[Metric]:
+        server = self._server
+        yield GaugeMetricFamily(
+            "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
+        )
+        yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
+        lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")
+        _add(lag, [], server.metrics.lag)
+        yield lag
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    total, buckets = 0, []
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family.add_metric(labels, buckets, histogram.sum)
+
+
+def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("framehost_queue_depth", "Units that wait for the executor.", labels=MODEL)
+    running = GaugeMetricFamily("framehost_units_running", "Units at the executor, 0 or 1.", labels=MODEL)
+    abandoned = GaugeMetricFamily("framehost_units_abandoned", "Running units whose client has left.", labels=MODEL)
+    units = CounterMetricFamily("framehost_units", "Units by their end.", labels=["model", "end"])
+    dropped = CounterMetricFamily("framehost_results_dropped", "Results whose client had left.", labels=MODEL)
+    late = CounterMetricFamily(
+        "framehost_replies_unmatched", "Replies of the present host that no unit waited for.", labels=MODEL
+    )
+    for model in statistics:
+        scheduler = model.scheduler
+        depth.add_metric([model.name], scheduler.waiting)
+        running.add_metric([model.name], scheduler.running)
+        abandoned.add_metric([model.name], scheduler.abandoned)
+        for end in ("completed", "failed", "withdrawn"):
+            units.add_metric([model.name, end], getattr(scheduler, end))
+        dropped.add_metric([model.name], scheduler.dropped_results)
+        if model.link is not None:
+            late.add_metric([model.name], model.link.late + model.link.unknown)
+    yield from (depth, running, abandoned, units, dropped, late)
+
+
+def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    labels = ["model", "admission"]
+    used = GaugeMetricFamily("framehost_permits", "Requests that an admission holds.", labels=labels)
+    bound = GaugeMetricFamily("framehost_permits_limit", "Requests that an admission holds at most.", labels=labels)
+    cost = GaugeMetricFamily("framehost_cost", "Cost that an admission holds: tokens or bytes.", labels=labels)
+    most = GaugeMetricFamily("framehost_cost_limit", "Cost that an admission holds at most.", labels=labels)
+    admitted = CounterMetricFamily("framehost_admitted", "Requests that an admission let in.", labels=labels)
+    rejected = CounterMetricFamily("framehost_rejected", "Requests that an admission refused.", labels=labels)
+    layers = [(["", layer.name], layer) for layer in shared]
+    for model in statistics:
+        layers += [([model.name, layer.name.removeprefix(f"{model.name} ")], layer) for layer in model.admissions]
+    for where, layer in layers:
+        used.add_metric(where, layer.outstanding)
+        bound.add_metric(where, layer.requests)
+        if layer.cost is not None:
+            cost.add_metric(where, layer.held)
+            most.add_metric(where, layer.cost)
+        admitted.add_metric(where, layer.admitted)
+        rejected.add_metric(where, layer.rejected)
+    yield from (used, bound, cost, most, admitted, rejected)
+
+
+def _models(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    state = GaugeMetricFamily("framehost_model_state", "1 for the state a model is in.", labels=["model", "state"])
+    device = GaugeMetricFamily(
+        "framehost_host_device_memory_bytes", "Device memory that a host's allocator holds.", labels=MODEL
+    )
+    busy = GaugeMetricFamily("framehost_host_busy_seconds", "How long the running unit has run.", labels=MODEL)
+    for model in statistics:
+        for availability in Availability:
+            state.add_metric([model.name, availability.value], model.availability == availability.value)
+        if isinstance(held := model.host.get("device_bytes"), int):
+            device.add_metric([model.name], held)
+        if isinstance(seconds := model.host.get("busy_s"), float):
+            busy.add_metric([model.name], seconds)
+    yield from (state, device, busy)
+
+
+class SupervisorCollector(Collector):
+    """What the supervisor knows of the processes. Its counts do not begin again with a new front."""
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[Metric]:
+        report = self._report
+        front = report["front_process"]
+        yield GaugeMetricFamily("framehost_uptime_seconds", "Since the supervisor started.", report["uptime_s"])
+        yield CounterMetricFamily("framehost_front_restarts", "Fronts started after a death.", front["restarts"])
+        memory = GaugeMetricFamily(
+            "framehost_process_resident_memory_bytes", "Resident memory of the front and the supervisor.",
+            labels=["process"],
+        )  # fmt: skip
+        memory.add_metric(["front"], front["rss_bytes"])
+        memory.add_metric(["supervisor"], report["supervisor_rss_bytes"])
+        yield memory
+        labels = ["model", "replica"]
+        restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=labels)
+        resident = GaugeMetricFamily("framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=labels)
+        load = GaugeMetricFamily("framehost_host_load_seconds", "How long the last load took.", labels=labels)
+        # During a swap a model has the hosts of two deployments, and a series must not be there twice.
+        places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for host in report["hosts"]:
+            places.setdefault((host["model"], str(host["replica"])), []).append(host)
+        for place, hosts in places.items():
+            restarts.add_metric(place, sum(host["restarts"] for host in hosts))
+            resident.add_metric(place, sum(host["rss_bytes"] for host in hosts))
+            load.add_metric(place, max(host["load_s"] for host in hosts))
+        yield from (restarts, resident, load)
+        swaps = CounterMetricFamily("framehost_swaps", "Swaps by their result.", labels=["model", "result"])
+        for model, results in report["swaps"].items():
+            for result, count in results.items():
+                swaps.add_metric([model, result], count)
+        yield swaps

@@ -1,0 +1,72 @@
+"""When a host has owed an answer for too long: one timer per link, which costs a healthy unit two assignments.
+
+The host owes an answer from the moment it is dialled until its WELCOME, and from the moment a unit is sent, or
+found running for an earlier front, until its reply or its idle report. The front knows all of these and the host
+cannot be asked: it may hold the interpreter lock, or be stopped. What follows is the supervisor's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+CONFIRM_S = 0.25
+"""How long an expired timer waits before it counts. A front that was itself stopped for longer than the limit finds
+the timer expired and the answer unread; in this time it reads."""
+
+
+class OverdueWatch:
+    """Calls `on_overdue(seconds)` once when one answer has been owed for `limit_s` seconds; None: never.
+
+    Belongs to the event loop's thread.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limit_s: float | None, on_overdue: Callable[[float], None]
+    ) -> None:
+        self._loop = loop
+        self._limit_s = limit_s
+        self._on_overdue = on_overdue
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def owed(self) -> None:
+        """From now on the host owes an answer; a former one no longer counts."""
+        self._since = self._loop.time()
+        if self._limit_s is not None and self._timer is None:
+            self._timer = self._loop.call_later(self._limit_s, self._expired)
+
+    def settled(self) -> None:
+        """The answer is there. The timer stays, for whatever is owed next."""
+        self._since = None
+
+    @property
+    def owed_s(self) -> float:
+        """For how long the host has owed its answer; 0 when it owes none."""
+        return 0.0 if self._since is None else self._loop.time() - self._since
+
+    def close(self) -> None:
+        """The link has ended: nothing is owed any more. Idempotent."""
+        self._since, self._limit_s = None, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self) -> None:
+        self._timer = None
+        if self._since is None or self._limit_s is None:
+            return
+        left = self._since + self._limit_s - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._expired)
+        else:
+            self._timer = self._loop.call_later(CONFIRM_S, self._confirm, self._since)
+
+    def _confirm(self, since: float) -> None:
+        self._timer = None
+        if self._since == since:
+            owed_s = self.owed_s
+            self.close()
+            self._on_overdue(owed_s)
+        elif self._since is not None:
+            self._expired()

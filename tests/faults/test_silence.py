@@ -1,0 +1,40 @@
+"""A process is there and does not answer: the front's loop stands still, a host's control thread hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.faults.test_probes import Probe
+from tests.process.harness import configuration, received, running
+
+
+def test_a_front_whose_loop_stands_still_is_replaced_over_warm_hosts(runtime: Path) -> None:
+    """It is unready soon; after front_limit its stacks are in the log, it is killed, and the next one serves with the
+    same hosts."""
+    config = configuration(runtime / "c.toml", {"toy": {}}, front_limit=2, health="127.0.0.1:0")
+    with running(runtime, config=config) as server:
+        probe = Probe(server)
+        host = server.host()["pid"]
+        lost = server.open_request("hang the front")
+        server.wait(lambda: probe.codes() == [200, 200, 503], "it is not ready")
+        assert "it is killed" not in server.log(), "nor is it ended yet"
+        assert received(lost) == b"", "its client is not left waiting for ever"
+        answer = server.decide("x")
+        assert answer.status == 200
+        assert answer.json["x_toy"]["pid"] == host
+        death = server.status()["front_process"]["last_death"]
+        assert "killed by SIGKILL by framehost: no answer for" in death
+        assert "toy_front.py" in death
+        assert "in prepare" in death
+
+
+def test_a_wedged_control_thread_is_seen_and_costs_no_request_and_no_clean_stop(runtime: Path) -> None:
+    """The data lane goes on, status says for how long the other one has been silent, and SIGTERM reaches the host."""
+    closed = runtime / "closed"
+    with running(runtime) as server:
+        pid = server.host()["pid"]
+        assert server.decide({"op": "wedge", "closed": str(closed)}).status == 200
+        server.wait(lambda: server.host()["silent_s"] > 0.5, "the silence is seen")
+        assert server.decide("x").json["x_toy"]["pid"] == pid
+        assert server.stop() == 0
+        assert closed.exists(), "the host ended by itself"

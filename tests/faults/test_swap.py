@@ -1,0 +1,291 @@
+"""A model is replaced under load. Nobody's request fails for it, and a replacement that fails changes nothing."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.process.harness import GUARD_S, QUESTION, alive, configuration, running, tagged
+
+CONNECTIONS = 64
+SWAPS = 20
+
+
+class Load:
+    """Clients that ask over and over, each on a connection of its own, until told to stop."""
+
+    def __init__(self, port: int, clients: int) -> None:
+        self._port = port
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self.answered: list[float] = []
+        """When each 200 arrived."""
+        self.wrong: list[Any] = []
+        """Everything else."""
+        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        body = json.dumps({"state": "x", "questions": QUESTION})
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=GUARD_S)
+        while not self._over.is_set():
+            try:
+                connection.request("POST", "/v1/systemone", body, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                text = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.wrong.append(error)
+                return
+            with self._lock:
+                if response.status == 200:
+                    self.answered.append(time.monotonic())
+                else:
+                    self.wrong.append((response.status, text))
+        connection.close()
+
+    def stop(self) -> float:
+        """End it; the longest time between two answers, in seconds."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(GUARD_S)
+        times = sorted(self.answered)
+        return max((later - sooner for sooner, later in itertools.pairwise(times)), default=0.0)
+
+
+def test_no_request_fails_while_the_model_is_swapped_again_and_again(runtime: Path) -> None:
+    """64 connections, 20 swaps, the real default model: every answer is 200, and every former process is gone."""
+    with running(runtime, "sparrow=sparrow") as server:
+        load = Load(server.port, CONNECTIONS)
+        for number in range(SWAPS):
+            pid = server.host()["pid"]
+            status, told = server.swap("sparrow=sparrow")
+            assert status == 0, told
+            assert not psutil.pid_exists(pid), "success is told when the former process is gone"
+            (host,) = server.status()["hosts"]
+            assert (host["deployment"], host["role"]) == (f"sparrow@{number + 2}", "current")
+        gap = load.stop()
+        assert load.wrong == []
+        assert len(load.answered) > CONNECTIONS
+        print(f"{len(load.answered)} answers over {SWAPS} swaps, the longest gap between two: {gap * 1e3:.0f} ms")
+        server.wait(server.idle, "idle")
+        assert server.status()["front"]["others"] == []
+
+
+def test_what_was_prepared_for_the_former_runs_there_and_newcomers_on_the_new(runtime: Path) -> None:
+    """The switch waits for nobody: one that runs and one that waits finish on the old host, which then goes."""
+    until = runtime / "until"
+    with running(runtime) as server:
+        old = server.host()["pid"]
+        running_there = server.soon({"op": "wait", "until": str(until)})
+        server.running()
+        waiting_there = server.soon({"op": "echo"})
+        server.queued(1)
+        swap = server.command("swap", "toy=toy", "--option", "identity=another")
+        server.line("toy means toy@2 now")
+        newcomer = server.decide({"op": "echo"})
+        assert newcomer.status == 200
+        new = newcomer.json["x_toy"]["pid"]
+        assert new != old
+        assert swap.poll() is None, "the old one has work: the swap is not over"
+        (retired,) = server.status()["front"]["others"]
+        assert (retired["id"], retired["role"], retired["requests"]) == ("toy@1", "retired", 2)
+        until.touch()
+        assert running_there.result(30).json["x_toy"]["pid"] == old
+        assert waiting_there.result(30).json["x_toy"]["pid"] == old
+        out, err = swap.communicate(timeout=GUARD_S)
+        assert (swap.returncode, err) == (0, "")
+        assert "toy means toy@2, toy@1 and its" in out
+        assert not psutil.pid_exists(old)
+        assert server.model()["identity"] == "another"
+
+
+@pytest.mark.parametrize("fail", ["load", "warm_up", "configuration", "exit"])
+def test_a_successor_that_cannot_be_started_leaves_the_former_untouched(runtime: Path, fail: str) -> None:
+    """Start-first: it says why, at once and without trying again; the old host has not noticed."""
+    with running(runtime) as server:
+        before = server.host()
+        status, told = server.swap("toy=toy", "--option", f"fail={fail}")
+        assert status == 1
+        assert "toy@2 could not be started" in told
+        assert "toy@1 has not been touched and serves on" in told
+        (after,) = server.status()["hosts"]
+        assert (after["pid"], after["restarts"], after["deployment"]) == (before["pid"], 0, "toy@1")
+        assert server.decide("x").json["x_toy"]["pid"] == before["pid"]
+        # A name that could not be moved can be moved still.
+        assert server.swap("toy=toy")[0] == 0
+        assert server.host()["deployment"] == "toy@3"
+
+
+def test_stop_first_lets_newcomers_wait_and_never_has_two_hosts(runtime: Path) -> None:
+    """What is queued finishes on the old one, which is gone before the new one starts; who came meanwhile is served
+    by the new one."""
+    until, gate, mark = runtime / "until", runtime / "gate", runtime / "mark"
+    with running(runtime) as server:
+        old = server.host()["pid"]
+        first = server.soon({"op": "wait", "until": str(until), "tag": "first", "mark": str(mark)})
+        server.running()
+        queued = server.soon({"op": "echo", "tag": "queued", "mark": str(mark)})
+        server.queued(1)
+        swap = server.command("swap", "toy=toy", "--mode", "stop-first", "--option", f"gate={gate}")
+        server.line("newcomers wait")
+        newcomers = [server.soon({"op": "echo", "tag": "new", "mark": str(mark)}) for _ in range(3)]
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 5, "they have arrived")
+        assert server.model()["scheduler"]["waiting"] == 1, "they are not queued at the old one"
+        assert server.decide("x", x_framehost_timeout_ms="50").status == 504, "waiting has the request's own deadline"
+        assert server.get("/health").status == 200, "the old one still works"
+        until.touch()
+        assert [request.result(30).json["x_toy"]["pid"] for request in (first, queued)] == [old, old]
+        server.line("toy@1 is gone; starting toy@2")
+        assert not psutil.pid_exists(old)
+        server.wait(lambda: len(server.status()["hosts"]) == 2, "the new one loads")
+        assert [host["pid"] for host in server.status()["hosts"] if host["deployment"] == "toy@1"] == [0]
+        assert not any(request.done() for request in newcomers)
+        gate.touch()
+        assert {request.result(30).json["x_toy"]["pid"] for request in newcomers} == {server.host()["pid"]}
+        out, _ = swap.communicate(timeout=GUARD_S)
+        assert swap.returncode == 0
+        assert "newcomers waited" in out
+        assert tagged(mark) == ["first", "queued", "new", "new", "new"]
+        server.wait(server.idle, "idle")
+
+
+def test_when_the_successor_of_a_stopped_model_fails_the_former_is_started_again(runtime: Path) -> None:
+    """Stop-first: who waited is served by the old checkpoint, in a new process; the operator hears of the gap."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        old = server.host()["pid"]
+        swap = server.command("swap", "toy=toy", "--mode", "stop-first", "--option", f"gate={gate}")
+        server.line("starting toy@2")
+        waiter = server.soon({"op": "echo"})
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 1, "it has arrived")
+        successor = server.wait(
+            lambda: next((host["pid"] for host in server.status()["hosts"] if host["deployment"] == "toy@2"), 0),
+            "a pid",
+        )
+        psutil.Process(successor).kill()
+        answer = waiter.result(30)
+        assert answer.status == 200
+        assert answer.json["x_toy"]["pid"] not in (old, successor)
+        _, err = swap.communicate(timeout=GUARD_S)
+        assert swap.returncode == 1
+        assert "toy@2 could not be started: killed by SIGKILL" in err
+        assert "toy@1 serves again; newcomers waited" in err
+        (host,) = server.status()["hosts"]
+        assert (host["deployment"], host["role"]) == ("toy@1", "current")
+
+
+def test_a_second_swap_of_the_same_name_is_refused_while_the_first_runs(runtime: Path) -> None:
+    """One at a time, and the refusal says so; another name can be swapped meanwhile."""
+    gate = runtime / "gate"
+    with running(runtime, "one=toy", "two=toy") as server:
+        first = server.command("swap", "one=toy", "--option", f"gate={gate}")
+        server.line("starting one@3")
+        status, told = server.swap("one=toy")
+        assert (status, "'one' is being swapped already" in told) == (1, True), told
+        assert server.swap("two=toy")[0] == 0
+        gate.touch()
+        first.communicate(timeout=GUARD_S)
+        assert first.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nobody=toy"], "there is no model 'nobody'; models here: toy"),
+        (["toy=nothing"], "nothing"),
+        (["toy=toy", "--option", "colour=red"], "there is no option 'colour'"),
+        (["toy"], "expected NAME=FAMILY"),
+        (["toy=sparrow:/nowhere"], "/nowhere"),
+    ],
+    ids=["name", "family", "option", "form", "path"],
+)
+def test_a_swap_that_makes_no_sense_starts_nothing(runtime: Path, arguments: list[str], told: str) -> None:
+    """Refused before anything is touched, with what is wrong."""
+    with running(runtime) as server:
+        status, printed = server.swap(*arguments)
+        assert status == 2
+        assert told in printed
+        assert len(server.status()["hosts"]) == 1
+
+
+@pytest.mark.parametrize("mode", ["start-first", "stop-first"])
+def test_a_front_that_dies_in_the_middle_of_a_swap_is_told_all_of_it(runtime: Path, mode: str) -> None:
+    """The swap goes on, the next front knows which name means what, and the clients are served."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--mode", mode, "--option", f"gate={gate}")
+        server.line("starting toy@2")
+        old = server.front_pid()
+        psutil.Process(old).kill()
+        server.wait(lambda: server.status()["front_process"]["serving"] and server.front_pid() != old, "a new front")
+        waiter = server.soon({"op": "echo"})
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 1 or waiter.done(), "it has arrived")
+        gate.touch()
+        assert waiter.result(30).status == 200
+        assert swap.communicate(timeout=GUARD_S)[1] == ""
+        assert swap.returncode == 0
+        (host,) = server.status()["hosts"]
+        assert (host["deployment"], host["role"]) == ("toy@2", "current")
+        assert server.decide({"op": "echo"}).json["x_toy"]["pid"] == host["pid"]
+
+
+def test_a_front_that_dies_while_the_former_finishes_does_not_hang_the_swap(runtime: Path) -> None:
+    """The requests died with the front; the next one has none for the retired deployment and says so."""
+    until = runtime / "until"
+    with running(runtime) as server:
+        server.open_request({"op": "wait", "until": str(until)})
+        server.running()
+        swap = server.command("swap", "toy=toy")
+        server.line("toy means toy@2 now")
+        psutil.Process(server.front_pid()).kill()
+        until.touch()
+        assert swap.communicate(timeout=GUARD_S)[1] == ""
+        assert swap.returncode == 0
+        assert server.decide("x").status == 200
+
+
+def test_the_former_host_may_die_while_its_successor_loads(runtime: Path) -> None:
+    """Its restart and the swap do not know of each other; what waited for it is served."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--option", f"gate={gate}")
+        server.line("starting toy@2")
+        psutil.Process(server.host()["pid"]).kill()
+        server.line("[toy@1", "ended: killed by SIGKILL")
+        assert server.decide({"op": "echo"}).status == 200
+        gate.touch()
+        assert swap.communicate(timeout=GUARD_S)[1] == ""
+        assert swap.returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["start-first", "stop-first"])
+def test_a_stop_in_the_middle_of_a_swap_leaves_nothing_behind(runtime: Path, mode: str) -> None:
+    """Exit status 0, every process gone, and the operator who swaps is told."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--mode", mode, "--option", f"gate={gate}")
+        server.line("[toy@2", "loading")
+        everyone = server.family()
+        assert server.stop() == 0
+        assert not any(map(alive, everyone))
+        _, err = swap.communicate(timeout=GUARD_S)
+        assert swap.returncode == 1
+        assert "the server is stopping" in err
+
+
+def test_a_swap_keeps_bounds_and_options_of_the_same_family(runtime: Path) -> None:
+    """What is not said stays: the operator names a checkpoint, not the whole table of the configuration again."""
+    config = configuration(runtime / "c.toml", {"toy": {"identity": "mine", "max_requests": 7}})
+    with running(runtime, config=config) as server:
+        assert server.swap("toy=toy")[0] == 0
+        assert server.model()["identity"] == "mine"
+        assert [bound["requests"] for bound in server.model()["admissions"]] == [7]

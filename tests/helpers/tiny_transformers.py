@@ -1,0 +1,164 @@
+"""Checkpoints that transformers itself can decide with, random and small enough to load in a second.
+
+    write_chat(folder)      a causal chat model: a tokenizer, a chat template, nothing about decisions
+    write_labels(folder)    a causal model with `decision.json` and a template of its own
+    write_head(folder)      a decision model (`JevForDecision`), as `save_pretrained` writes it
+    write_shipped(folder)   the same kind of head, shipped next to the weights of the model that it reads
+
+Everything is float32. The weights are large enough that a change in the first tokens moves the logits, which are
+about 1, by some 0.05; rounding moves them by some 1e-6.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+LABELS_TEMPLATE = (
+    "<|im_start|>{{ state if state is string else state|tojson }}\n"
+    "{{ question.type }}: {{ question.instructions if question.instructions is string "
+    "else question.instructions|tojson }}\n"
+    "{% for option in question.options %}"
+    "{{ question.labels[loop.index0] }}) {{ option }}: "
+    "{% set text = question.descriptions[loop.index0] %}{{ text if text is string else text|tojson }}\n"
+    "{% endfor %}Answer:"
+)
+
+DECISION: dict[str, Any] = {
+    "labels": {"noul": ["No", "Yes"], "choice": list("ABCDEFGHIJ"), "score": list("0123456789")},
+    "temperature": {"choice": 1.5, "noul": 0.75, "score": 2},
+    "noul_options": ["false", "true"],
+}
+
+HEAD_TEMPLATE = (
+    "[kind] {{ question.type }}\n[state] {{ state if state is string else state|tojson }}\n"
+    "[question] {{ question.instructions|tojson }}\n"
+    "{% for option in question.options %}{{ option }}: {{ question.descriptions[loop.index0]|tojson }}\n{% endfor %}"
+    "[decision]:<|mark|>"
+)
+"""The kind of a question stands before the state, so only questions of one kind share it."""
+
+TOGETHER_TEMPLATE = (
+    "[state] {{ state|tojson }}\n"
+    "{% for question in questions %}[question] {{ question.name }}: {{ question.instructions|tojson }}"
+    "{% for option in question.options %} {{ option }}{% endfor %}:<|mark|>\n{% endfor %}"
+)
+"""One prompt for all questions, each read at a mark of its own."""
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+
+WORDS = (
+    "state question options system user assistant: You answer. The customer was charged twice for one order and asks"
+    " for the money back. Which team? billing login Answer with the letter of the option that fits best only. Yes No"
+    ' level choice noul score true false {"items": [1, 2], "text": "value"}\n\n'
+)
+
+
+def write_chat(folder: Path, *, seed: int = 0, tied: bool = True, **sizes: Any) -> Path:
+    """A Llama chat model. `sizes` change its configuration."""
+    import transformers
+
+    words = tokenizer(folder, chat_template=CHAT_TEMPLATE)
+    config = transformers.LlamaConfig(
+        **{**SIZES, "vocab_size": len(words), "tie_word_embeddings": tied, **sizes},
+    )
+    save(transformers.LlamaForCausalLM(config), folder, seed)
+    return folder
+
+
+def write_labels(folder: Path, *, seed: int = 1, **sizes: Any) -> Path:
+    """A Qwen2 with labels, temperatures and a template of its own instead of a chat template."""
+    import transformers
+
+    words = tokenizer(folder)
+    config = transformers.Qwen2Config(**{**SIZES, "vocab_size": len(words), "use_sliding_window": False, **sizes})
+    save(transformers.Qwen2ForCausalLM(config), folder, seed)
+    (folder / "decision.json").write_text(json.dumps(DECISION), encoding="utf-8")
+    (folder / "decision_template.jinja").write_text(LABELS_TEMPLATE, encoding="utf-8")
+    return folder
+
+
+def write_head(folder: Path, *, seed: int = 2, template: str = HEAD_TEMPLATE, **sizes: Any) -> Path:
+    """A decision model on a Qwen2: the scores are capped softly and begin at another row for each type."""
+    import transformers
+    from transformers.decision import DecisionConfig
+
+    words = tokenizer(folder)
+    text = transformers.Qwen2Config(**{**SIZES, "vocab_size": len(words), "use_sliding_window": False, **sizes})
+    config = transformers.JevConfig(hidden_size=text.hidden_size, text_config=text.to_dict(), softcap=5.0)
+    model = transformers.JevForDecision(config)
+    model.decision_config = DecisionConfig(chat_template=template, temperature={"score": 1.25})
+    save(model, folder, seed)
+    return folder
+
+
+def write_shipped(folder: Path, *, seed: int = 3) -> Path:
+    """A Qwen2 with `decision_config.json` and `head.safetensors` beside it, in the layout of vLLM's decision models."""
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+
+    words = tokenizer(folder)
+    config = transformers.Qwen2Config(**SIZES, vocab_size=len(words), use_sliding_window=False)
+    save(transformers.Qwen2ForCausalLM(config), folder, seed)
+    torch.manual_seed(seed)
+    codes = list("ABCDEFGH")
+    head = {"proj.weight": torch.randn(len(codes), SIZES["hidden_size"]) * 0.2, "proj.bias": torch.randn(len(codes))}
+    save_file(head, folder / "head.safetensors", metadata={"format": "pt"})
+    (folder / "decision_config.json").write_text(
+        json.dumps({"codes": codes, "temperature": 1.5, "prompt": "d3"}), encoding="utf-8"
+    )
+    return folder
+
+
+def tokenizer(folder: Path, **settings: Any) -> Any:
+    """A byte-level BPE tokenizer trained on a few words, saved into `folder`, made if need be."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    words.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(SPECIAL) + 256 + 300,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    words.train_from_iterator([WORDS] * 50 + ["Yes", "No"] * 500, trainer)
+    whole = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token=SPECIAL[0], pad_token=SPECIAL[0], **settings
+    )
+    whole.save_pretrained(folder)
+    return whole
+
+
+def save(model: Any, folder: Path, seed: int) -> None:
+    """Fill a model with random weights, and save it into `folder`."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                scale = 0.5 if "embed" in name else 0.7 * parameter.shape[-1] ** -0.5
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+            elif name == "model.norm.weight":
+                parameter.fill_(0.3)
+    model.save_pretrained(folder)
