@@ -17,6 +17,16 @@ health = "127.0.0.1:8081"   # optional: where probes are answered from the first
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
+[server.limits]             # optional: what the main port takes (frontend/cli/limits_table.py); here the defaults
+uploads = 256               # in progress at once
+upload_bytes = 67108864     # of all uploads in progress together
+depth = 64                  # objects and arrays inside each other
+questions = 1000            # of one request
+question_id_chars = 1024    # characters
+options = 255               # of a choice
+option_name_chars = 4096    # characters
+levels = 10                 # of a score
+
 [models.NAME]
 family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
@@ -48,8 +58,9 @@ from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
-from frontend.cli import fetched
+from frontend.cli import fetched, limits_table
 from frontend.families.base import FamilyOptionError, Processor
+from frontend.limits import ServerLimits
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
@@ -145,8 +156,7 @@ class Configuration:
     default: str
     host: str = "127.0.0.1"
     port: int = 8080
-    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
-    max_body_bytes: int = limits.MAX_BODY_BYTES
+    limits: ServerLimits = limits.DEFAULTS
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     tracing: bool = False
@@ -250,6 +260,7 @@ _SERVER: Schema = {
     "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "health": ((str,), "ADDRESS:PORT"),
+    "limits": ((dict,), "a table"),
 }
 _MODEL: Schema = {
     "family": ((str,), "the name of a family"),
@@ -325,6 +336,7 @@ def _build(source: TomlDocument) -> Configuration:
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
     timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    bounds = limits_table.read(server, timeout_s, source)
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
@@ -355,8 +367,7 @@ def _build(source: TomlDocument) -> Configuration:
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=timeout_s,
-        max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
+        limits=bounds,
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         tracing=server.get("tracing", False),
