@@ -170,9 +170,9 @@ class Configuration:
     front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
     """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
     health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     admin: Endpoint | None = None
     """Where operators may change which models there are."""
-    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     max_resident: int | None = None
     """How many models may have hosts at once; None: all."""
     max_resident_bytes: int | None = None
