@@ -136,10 +136,7 @@ class Supervisor:
         self.drain_s = configuration.drain_s
         self.clock = time.monotonic
         self.management_address = addresses.management(directory.launch)
-        self.server_limits = {
-            "max_body_bytes": configuration.max_body_bytes,
-            "request_timeout_s": configuration.request_timeout_s,
-        }
+        self.server_limits = dataclasses.asdict(configuration.limits)
         self.url = url_of(listener)
         self._started = time.monotonic()
         self._counter = 0
@@ -493,7 +490,9 @@ class Supervisor:
         name = order.model
         try:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(self._models[name], order.settings, self.configuration.request_timeout_s)
+            successor = config.successor(
+                self._models[name], order.settings, self.configuration.limits.request_timeout_s
+            )
         except (ValueError, ConfigurationError) as error:
             answer("invalid", str(error))
             return

@@ -32,6 +32,7 @@ max_requests = 64
 execution_limit = 2
 [models.beta]
 family = "toy"
+replicas = 2
 execution_limit = 2
 [models.gamma]
 family = "toy"
