@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-browser test-js test-extra lint format types bench lock clean
+.PHONY: help install serve test test-browser test-js test-extra lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  run the clients that need an environment of their own"
 	@echo "make lint     ruff and mypy"
+	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make install  only create $(VENV) with what serving needs"
 
@@ -65,6 +66,10 @@ lint: $(VENV)/test.stamp
 format: $(VENV)/test.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Random load and faults, then an audit; ARGS="--seconds 600 --seed 7".
+chaos: $(VENV)/test.stamp
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)

@@ -83,6 +83,9 @@ RECENT_DEATHS = 20
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
 
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the progress is told."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -110,15 +113,17 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        admin: Door | None = None,
         health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model. `health`: bound, for probes."""
+        the native listeners by model, and `admin`, the operators'. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
-        self._doors = natives or {}
-        self.natives = {name: door.listener for name, door in self._doors.items()}
+        self.natives = {name: door.listener for name, door in (natives or {}).items()}
+        self.admin = None if admin is None else admin.listener
+        self._doors = [*(natives or {}).values(), *(() if admin is None else (admin,))]
         self.console = console
         self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
@@ -169,7 +174,7 @@ class Supervisor:
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
-        for directory in (self.directory, *(door.directory for door in self._doors.values())):
+        for directory in (self.directory, *(door.directory for door in self._doors)):
             directory.publish(management=self.management_address, url=self.url)
         residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
@@ -203,6 +208,8 @@ class Supervisor:
         self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
+        if self.admin is not None:
+            self.console.say("framehost", f"operators' orders are taken at {url_of(self.admin)}/admin")
         names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
@@ -220,7 +227,7 @@ class Supervisor:
         models = [self._fleet.meant(name) for name in self._models]
         fractions = [
             slot.progress.fraction
-            for slot in (slot for hosts in models if not hosts.ready for slot in hosts.slots)
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
             if slot.progress is not None and slot.progress.fraction is not None
         ]
         return Health(
@@ -265,7 +272,7 @@ class Supervisor:
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self._front.kill()
             self._fleet.kill()
-            for directory in (self.directory, *(door.directory for door in self._doors.values())):
+            for directory in (self.directory, *(door.directory for door in self._doors)):
                 directory.close()
             os._exit(ServeExit.INTERRUPTED)
         self._stop.set()
@@ -385,12 +392,13 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
-        listeners = [self.listener, *self.natives.values()]
+        listeners = [self.listener, *self.natives.values(), *(() if self.admin is None else (self.admin,))]
         return FrontCommand(
             [
                 "--management", self.management_address,
                 "--listen", str(self.listener.fileno()),
                 "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
+                *(["--admin", str(self.admin.fileno())] if self.admin is not None else []),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
                 *(["--tracing"] if self.configuration.tracing else []),
@@ -423,7 +431,8 @@ class Supervisor:
             max_cost=model.max_cost,
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
-            pinned=model.pin,
+            replicas=model.replicas,
+            pinned=model.pin or model.remote,  # a host that others start cannot be started again for a request
             keep_alive_s=model.keep_alive_s,
             remote=model.remote,
             ray=model.ray,
@@ -547,7 +556,7 @@ class Supervisor:
                 self._answer(envelope.call, message.report)
 
     def _welcome_front(self) -> None:
-        self._front.connected = True
+        self._front.greeted()
         self.tell_front(
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )
@@ -607,6 +616,7 @@ class Supervisor:
         return {
             "pid": os.getpid(),
             "url": self.url,
+            "admin": "" if self.admin is None else url_of(self.admin),
             "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
@@ -620,12 +630,10 @@ class Supervisor:
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
         native = self.natives.get(hosts.spec.name)
-        idle_s = self._fleet.idle_s(hosts)
         return {
             **slot.report(),
             **({"state": hosts.state} if hosts.state == "absent" else {}),
             "role": hosts.role.state.value,
-            "idle_s": None if idle_s is None else round(idle_s, 1),
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
             "native": "" if native is None else url_of(native),
@@ -682,6 +690,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
                 print(f"framehost: the health address: {text}", file=sys.stderr)
                 return status
+        admin = others.pop() if configuration.admin is not None else None
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -691,6 +700,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                admin=admin,
                 health=health,
             ).run()
 

@@ -21,6 +21,7 @@ from frontend.replica import Availability
 from frontend.requests import RequestRecord, RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
+from protocol.messages import Order, Outcome
 from protocol.states import Role
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class ServerLimits:
 
 async def nobody_to_ask() -> None:
     """The supervisor of a server that has none."""
+
+
+async def nobody_to_order(order: Order) -> Outcome:
+    """The same, told what to do."""
+    return Outcome(code="conflict", message="there is no supervisor", report={})
 
 
 @dataclass(slots=True)
@@ -69,6 +75,8 @@ class Server:
     """Makes spans of requests, where an operator asked for them."""
     ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
     """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
+    carry_out: Callable[[Order], Awaitable[Outcome]] = nobody_to_order
+    """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)

@@ -302,7 +302,7 @@ async def model(request: web.Request) -> web.Response:
     try:
         deployment = request.app[SERVER].resolve(request.match_info["name"])
     except UnknownModel as error:
-        return _plain_error(request, 404, "model_not_found", error.message)
+        return plain_error(request, 404, "model_not_found", error.message)
     return json_response(request, _described(deployment))
 
 
@@ -337,7 +337,7 @@ async def not_found(request: web.Request) -> web.Response:
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
         "Ask at POST /v1/systemone or /v1/decisions; see also GET /v1/models, /health, /healthz, /metrics"
     )
-    return _plain_error(request, 404, "not_found_error", text)
+    return plain_error(request, 404, "not_found_error", text)
 
 
 async def no_such_capability(request: web.Request) -> web.Response:
@@ -346,7 +346,7 @@ async def no_such_capability(request: web.Request) -> web.Response:
         f"{request.path[:200]} is for language models; this is a server for decision models, which answer typed "
         "questions about a state: POST /v1/systemone, or /v1/decisions for the decisions API of the same client"
     )
-    return _plain_error(request, 400, "api_usage_error", text)
+    return plain_error(request, 400, "api_usage_error", text)
 
 
 def method_not_allowed(allowed: str) -> Handler:
@@ -354,7 +354,7 @@ def method_not_allowed(allowed: str) -> Handler:
 
     async def refuse(request: web.Request) -> web.Response:
         text = f"{request.method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
-        return _plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
+        return plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
 
     return refuse
 
@@ -362,13 +362,13 @@ def method_not_allowed(allowed: str) -> Handler:
 def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Response:
     """An error that no route has handled: the request was no HTTP or for no path, or a handler has a bug."""
     word = "not_found_error" if status == 404 else "api_usage_error" if status < 500 else "internal_error"
-    return _plain_error(request, status, word, text)
+    return plain_error(request, status, word, text)
 
 
-def _plain_error(
+def plain_error(
     request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    # Clients of every dialect meet these, so the body can be read by all of them.
+    """An error in the shapes of all dialects: their clients all meet these."""
     text = public(text)
     document = {
         "detail": {"error_type": word, "message": text},

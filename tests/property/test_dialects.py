@@ -85,27 +85,44 @@ LIKELY: st.SearchStrategy[Any] = st.recursive(
 )
 """Documents of the words that the dialects have, in any wrong place."""
 
-SENTENCES = TEXTS | st.fixed_dictionaries({"type": WORDS, "text": TEXTS}) | LIKELY
-QUESTIONS = st.fixed_dictionaries(
+PARTS = st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": TEXTS}), max_size=2)
+SENTENCES = st.one_of(TEXTS, TEXTS, PARTS, LIKELY)
+OPTIONS = st.dictionaries(TEXTS, st.none() | TEXTS | VALUES, min_size=1, max_size=3)
+CHOICES = st.lists(
+    st.fixed_dictionaries({"value": TEXTS | st.booleans()}, optional={"description": TEXTS}), min_size=1, max_size=3
+)
+LEVELS = st.lists(st.fixed_dictionaries({"label": TEXTS}, optional={"description": TEXTS}), min_size=1, max_size=3)
+GOOD = st.one_of(
+    st.fixed_dictionaries({"type": st.sampled_from(["noul", "predicate"]), "instructions": st.text("ab", min_size=1)}),
+    st.fixed_dictionaries({"type": st.just("choice"), "criteria": OPTIONS, "choices": CHOICES}),
+    st.fixed_dictionaries(
+        {"type": st.just("score"), "criteria": st.lists(TEXTS, min_size=1, max_size=3), "levels": LEVELS}
+    ),
+)
+"""Questions that several dialects take."""
+
+BAD = st.fixed_dictionaries(
     {"type": WORDS},
     optional={
-        "instructions": SENTENCES | st.lists(SENTENCES, max_size=2),
-        "criteria": st.dictionaries(FIELDS | TEXTS, VALUES, max_size=3) | st.lists(VALUES, max_size=3) | LIKELY,
-        "choices": st.lists(st.fixed_dictionaries({"value": TEXTS | st.booleans()}) | LIKELY, max_size=3),
-        "levels": st.lists(st.fixed_dictionaries({"label": TEXTS}) | LIKELY, max_size=3),
+        "instructions": SENTENCES,
+        "criteria": OPTIONS | st.lists(VALUES, max_size=3) | LIKELY,
+        "choices": CHOICES | LIKELY,
+        "levels": LEVELS | LIKELY,
         "name": TEXTS,
     },
 )
-MESSAGES = st.fixed_dictionaries({"role": WORDS, "content": SENTENCES | st.lists(SENTENCES, max_size=2)})
+QUESTIONS = st.one_of(GOOD, GOOD, GOOD, BAD)
+MESSAGES = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "tool"]), "content": SENTENCES})
 BODIES = st.fixed_dictionaries(
     {
-        "questions": st.dictionaries(TEXTS, QUESTIONS | LIKELY, max_size=3) | st.lists(QUESTIONS | LIKELY, max_size=3),
+        "questions": st.dictionaries(st.text(min_size=1, max_size=8), QUESTIONS, min_size=1, max_size=2)
+        | st.lists(QUESTIONS, min_size=1, max_size=2),
         "state": SENTENCES,
-        "input": SENTENCES | st.lists(MESSAGES | SENTENCES, max_size=3),
+        "input": SENTENCES | st.lists(MESSAGES, max_size=3),
     },
-    optional={"model": TEXTS | LIKELY, "assets": LIKELY},
+    optional={"model": TEXTS, "assets": LIKELY},
 )
-"""Documents that are nearly requests."""
+"""Documents that are requests, or nearly."""
 
 
 def uniform(question: Question) -> Answer:

@@ -42,6 +42,9 @@ max_requests = 3
 max_cost = 400
 execution_limit = 1.5
 load_limit = 1800
+resident = false
+keep_alive = 300
+replicas = 2
 """
 
 
@@ -94,6 +97,9 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
     assert (plain.front_limit_s, plain.health) == (60.0, None)
+    assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
+    assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
+    assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
 
 
 def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> None:
@@ -150,6 +156,35 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
+    (
+        '[server]\nport = 90\nadmin = "127.0.0.1:90"\n[models.m]\nfamily = "sparrow"\n',
+        3,
+        "server.admin",
+        "port 90 is the main port already",
+    ),
+    ('[server]\nmax_resident = 0\n[models.m]\nfamily = "sparrow"\n', 2, "server.max_resident", "1 or more"),
+    ('[server]\nmax_resident_bytes = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.max_resident_bytes", "above 0"),
+    (
+        '[server]\nmax_resident = 1\n[models.a]\nfamily = "sparrow"\n[models.b]\nfamily = "sparrow"\n',
+        2,
+        "server.max_resident",
+        "2 models are resident from the start and 1 may be: give resident = false to all but 1 of a, b",
+    ),
+    (
+        '[server]\nmax_resident=1\n[models.a]\nfamily="sparrow"\npin=true\n[models.b]\nfamily="sparrow"\nresident=false',
+        2,
+        "server.max_resident",
+        "the pinned a take all the room",
+    ),
+    ('[models.m]\nfamily = "sparrow"\nresident = 0\n', 3, "models.m.resident", "0 is not true or false"),
+    ('[models.m]\nfamily = "sparrow"\nkeep_alive = -1\n', 3, "models.m.keep_alive", "0 (for ever)"),
+    ('[models.m]\nfamily = "sparrow"\nreplicas = 0\n', 3, "models.m.replicas", "1 or more"),
+    (
+        '[models.m]\nfamily = "sparrow"\nresident = false\npin = true\n',
+        4,
+        "models.m.pin",
+        "what is pinned is resident",
+    ),
     ('[server]\nhealth = "127.0.0.1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "is not ADDRESS:PORT"),
     (
         '[server]\nport = 90\nhealth = "0.0.0.0:90"\n[models.m]\nfamily = "sparrow"\n',
