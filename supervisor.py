@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from executor_host import inspection
+from executor_host.launch import local, strangers
 from executor_host.launch import swap as swapping
 from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
@@ -135,10 +136,7 @@ class Supervisor:
         self.drain_s = configuration.drain_s
         self.clock = time.monotonic
         self.management_address = addresses.management(directory.launch)
-        self.server_limits = {
-            "max_body_bytes": configuration.max_body_bytes,
-            "request_timeout_s": configuration.request_timeout_s,
-        }
+        self.server_limits = dataclasses.asdict(configuration.limits)
         self.url = url_of(listener)
         self._started = time.monotonic()
         self._counter = 0
@@ -220,6 +218,8 @@ class Supervisor:
             self._front.look()
             for slot in self._fleet.slots:
                 slot.look()
+            if os.getpid() == 1:
+                strangers.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
 
     def health(self) -> Health:
@@ -490,7 +490,9 @@ class Supervisor:
         name = order.model
         try:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(self._models[name], order.settings, self.configuration.request_timeout_s)
+            successor = config.successor(
+                self._models[name], order.settings, self.configuration.limits.request_timeout_s
+            )
         except (ValueError, ConfigurationError) as error:
             answer("invalid", str(error))
             return
@@ -556,7 +558,7 @@ class Supervisor:
                 self._answer(envelope.call, message.report)
 
     def _welcome_front(self) -> None:
-        self._front.connected = True
+        self._front.greeted()
         self.tell_front(
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )

@@ -33,8 +33,9 @@ from frontend import app, keys, limits
 from frontend.http import admin, native, routes
 from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
+from frontend.limits import ServerLimits
 from frontend.management import Management, until_idle
-from frontend.server import Server, ServerLimits
+from frontend.server import Server
 from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
 

@@ -15,6 +15,7 @@ from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.families.base import Decision
 from frontend.keys import KeyRing
+from frontend.limits import ServerLimits
 from frontend.metrics import Metrics
 from frontend.questions import ALIASES, DecisionRequest
 from frontend.replica import Availability
@@ -26,16 +27,6 @@ from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """The limits an operator may set, with their defaults."""
-
-    max_body_bytes: int = limits.MAX_BODY_BYTES
-    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
-    ingress_requests: int = limits.INGRESS_REQUESTS
-    ingress_bytes: int = limits.INGRESS_BYTES
 
 
 async def nobody_to_ask() -> None:

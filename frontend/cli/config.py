@@ -18,6 +18,16 @@ health = "127.0.0.1:8081"   # optional: where probes are answered from the first
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
 
+[server.limits]             # optional: what the main port takes (frontend/cli/limits_table.py); here the defaults
+uploads = 256               # in progress at once
+upload_bytes = 67108864     # of all uploads in progress together
+depth = 64                  # objects and arrays inside each other
+questions = 1000            # of one request
+question_id_chars = 1024    # characters
+options = 255               # of a choice
+option_name_chars = 4096    # characters
+levels = 10                 # of a score
+
 [models.NAME]
 family = "sparrow"
 path = "..."                # optional: checkpoint folder or file
@@ -50,8 +60,9 @@ from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
-from frontend.cli import fetched
+from frontend.cli import fetched, limits_table
 from frontend.families.base import FamilyOptionError, Processor
+from frontend.limits import ServerLimits
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
@@ -151,8 +162,7 @@ class Configuration:
     default: str
     host: str = "127.0.0.1"
     port: int = 8080
-    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
-    max_body_bytes: int = limits.MAX_BODY_BYTES
+    limits: ServerLimits = limits.DEFAULTS
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     tracing: bool = False
@@ -160,9 +170,9 @@ class Configuration:
     front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
     """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
     health: Endpoint | None = None
+    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     admin: Endpoint | None = None
     """Where operators may change which models there are."""
-    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
     max_resident: int | None = None
     """How many models may have hosts at once; None: all."""
     max_resident_bytes: int | None = None
@@ -259,6 +269,7 @@ _SERVER: Schema = {
     "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "health": ((str,), "ADDRESS:PORT"),
+    "limits": ((dict,), "a table"),
     "admin": ((str,), "ADDRESS:PORT"),
 }
 _MODEL: Schema = {
@@ -338,6 +349,7 @@ def _build(source: TomlDocument) -> Configuration:
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
     timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    bounds = limits_table.read(server, timeout_s, source)
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
@@ -372,8 +384,7 @@ def _build(source: TomlDocument) -> Configuration:
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=timeout_s,
-        max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
+        limits=bounds,
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         tracing=server.get("tracing", False),

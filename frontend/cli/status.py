@@ -78,6 +78,7 @@ def render(report: dict[str, Any]) -> str:
             f"        uploads {ingress['outstanding']} of {ingress['requests']}, "
             f"bytes {ingress['held']} of {ingress['cost']}, refused {ingress['rejected']}"
         )
+        lines.append("        limits " + ", ".join(f"{name} {value}" for name, value in front["limits"].items()))
         lines += _keys(front["keys"])
     for host in report["hosts"]:
         lines += _host(host, front)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
 from frontend.cli import check, config
+from frontend.limits import ServerLimits
 from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
@@ -86,7 +88,8 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     """Every key arrives where it is used; what is not given has its documented default."""
     found = config.load(write(tmp_path, GOOD))
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
-    assert (found.request_timeout_s, found.max_body_bytes, found.drain_s, found.restarts) == (10.0, 1000, 2.5, 0)
+    assert (found.limits.request_timeout_s, found.limits.max_body_bytes) == (10.0, 1000)
+    assert (found.drain_s, found.restarts) == (2.5, 0)
     assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
     assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
@@ -100,6 +103,18 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
     assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
+
+
+def test_the_limits_of_the_main_port(tmp_path: Path) -> None:
+    """Each key of the table arrives; what is not given has its default; room for uploads is room for one at least."""
+    keys = ("uploads", "upload_bytes", *(field.name for field in dataclasses.fields(ServerLimits)[4:]))
+    table = "".join(f"{key} = {5 + number}\n" for number, key in enumerate(keys))
+    model = '[models.m]\nfamily = "sparrow"\n'
+    found = config.load(write(tmp_path, f"[server]\nmax_body = 6\n[server.limits]\n{table}{model}"))
+    assert dataclasses.astuple(found.limits) == (6, 30.0, 5, 6, 7, 8, 9, 10, 11, 12)
+    assert config.load(write(tmp_path, model)).limits == ServerLimits()
+    large = config.load(write(tmp_path, f"[server]\nmax_body = {2**30}\n{model}"))
+    assert large.limits.ingress_bytes == 2**30
 
 
 def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> None:
@@ -140,6 +155,17 @@ MISTAKES = [
     ("[server]\nrequest_timeout = 86401\n", 2, "server.request_timeout", "at most 86400"),
     ("[server]\ndrain = 86400.5\n", 2, "server.drain", "at most 86400"),
     (f"[server]\nmax_body = {2**40 + 1}\n", 2, "server.max_body", "at most 1099511627776"),
+    ("[server]\n[server.limits]\nquestion = 3\n", 3, "server.limits.question", "unknown key; known here: depth, level"),
+    ("[server]\n[server.limits]\n\noptions = 0\n", 4, "server.limits.options", "0 is not options of a choice, 1 to"),
+    ("[server]\n[server.limits]\nlevels = 1.5\n", 3, "server.limits.levels", "1 to 1000; an integer is needed"),
+    ("[server]\nlimits.depth = 3\n", 2, "server.limits.depth", "4 to 200"),
+    ("[server]\nlimits.depth = 201\n", 2, "server.limits.depth", "4 to 200"),
+    (
+        '[server]\nmax_body = 9\n[server.limits]\nupload_bytes = 8\n[models.m]\nfamily = "sparrow"\n',
+        4,
+        "server.limits.upload_bytes",
+        "8 is less than one body may have",
+    ),
     ("[server]\nrestarts = 1001\n", 2, "server.restarts", "at most 1000"),
     (f'[models.m]\nfamily = "sparrow"\nmax_requests = {2**64}\n', 3, "models.m.max_requests", "limit of 1099511627776"),
     (f'[models.m]\nfamily = "sparrow"\nmax_cost = {2**64}\n', 3, "models.m.max_cost", "limit of 1099511627776"),

@@ -288,7 +288,7 @@ function show(asked, response, elapsed, timing) {
 // The live view
 
 const MIB = 2 ** 20;
-const TONES = { ready: "good", ok: "good", loading: "warn", warming: "warn", restarting: "warn", degraded: "warn" };
+const TONES = { ready: "good", ok: "good", loading: "warn", warming: "warn", restarting: "warn", degraded: "warn", absent: "" };
 const tone = (word) => TONES[word] ?? "bad";
 
 function hostText(host) {
@@ -319,6 +319,7 @@ async function look() {
   try {
     const { document: now } = await fetched("/status");
     health(now.status, tone(now.status));
+    if (!$("model").options.length) begin();  // it could not be reached when the page was opened
     document.querySelector("#models tbody").replaceChildren(...now.models.map(modelRow));
     const deaths = now.deaths.map((death) => element("li", {},
       element("time", { dateTime: new Date(1000 * death.at).toISOString() }, new Date(1000 * death.at).toLocaleTimeString()),
