@@ -83,12 +83,12 @@ class Joined:
 class Judge:
     """transformers' own pipeline around a model of its own, and the arithmetic of its server's `usage`."""
 
-    def __init__(self, path: Path, *, head: bool) -> None:
+    def __init__(self, path: Path, *, head: bool, **where: str) -> None:
         from transformers.pipelines import DecisionPipeline
 
         architecture = transformers.AutoModelForDecision if head else transformers.AutoModelForCausalLM
-        model = architecture.from_pretrained(path, dtype="float32", local_files_only=True)
-        words = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+        model = architecture.from_pretrained(path, dtype="float32", local_files_only=True, **where)
+        words = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **where)
         self.pipeline = DecisionPipeline(model=model, tokenizer=words, device="cpu")
 
     def body(self, state: Any, questions: dict[str, Any]) -> dict[str, Any]:
@@ -447,3 +447,17 @@ def test_cost_is_bytes() -> None:
     assert isinstance(unit, TextRequest)
     assert prepared.cost == len(unit.document)
     assert json.loads(unit.document)["state"] == ["é", 10**30]
+
+
+# GGUF.
+
+
+def test_a_gguf_file(tmp_path: Path) -> None:
+    """Read by transformers with its tokenizer and its chat template, and answered as its pipeline answers."""
+    pytest.importorskip("gguf", reason="GGUF files need framehost[gguf]")
+    file = tiny_transformers.write_gguf(tmp_path / "tiny.gguf")
+    joined = Joined(file)
+    assert (joined.facts["name"], joined.facts["kind"]) == ("tiny.gguf", "chat")
+    assert (joined.facts["execution"], joined.facts["label_rows"]) == ("shared", 28)
+    judge = Judge(tmp_path, head=False, gguf_file="tiny.gguf")
+    check_agreement(joined.body(STATE, ASKED), judge.body(STATE, ASKED))
