@@ -7,7 +7,7 @@ from aiohttp import web
 from frontend.http import access, exposition, gemini, ingress, openrouter, page, routes, systemone
 from frontend.server import Server
 
-_SYSTEM_ONE = routes.decisions(systemone)
+_SYSTEM_ONE = routes.decisions(systemone, streams=True)
 _OPENROUTER = routes.decisions(openrouter)
 
 POST = (

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import zmq
 
 from frontend import compute, limits
+from frontend.answers import Answer
 from frontend.assets import unpacked
 from frontend.errors import QueueFull, RequestError, RequestTooLarge, Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
@@ -45,6 +46,20 @@ class Absorbing(Protocol):
     """Whoever wants to see each output before the next unit asks for the executor."""
 
     def absorb(self, prepared: Prepared, index: int, output: object) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """Absorbs as the processor does, and says what is settled by it."""
+
+    processor: Processor
+    on_answer: Callable[[str, Answer], None]
+
+    def absorb(self, prepared: Prepared, index: int, output: object) -> object:
+        kept = self.processor.absorb(prepared, index, output)
+        for question, answer in self.processor.settled(prepared, index, kept):
+            self.on_answer(question, answer)
+        return kept
 
 
 class Moved(Exception):
@@ -336,9 +351,16 @@ class Deployment:
             self._admit(self._slots, 0, context)
 
     async def decide(
-        self, request: DecisionRequest, body_bytes: int, context: ExecutionContext, record: RequestRecord
+        self,
+        request: DecisionRequest,
+        body_bytes: int,
+        context: ExecutionContext,
+        record: RequestRecord,
+        on_answer: Callable[[str, Answer], None] | None = None,
     ) -> Decision:
         """Validate, admit, execute and finish one request; every permit it takes is retained by `context`.
+
+        `on_answer(question, answer)` is told what is settled before the end, where the family can say it.
 
         Raises `RequestError` for everything the client should be told, and `Moved` before anything was executed.
         Cancellation before dispatch leaves nothing behind; after it, the host's answer or death gives the permits
@@ -355,7 +377,8 @@ class Deployment:
                 processor, identity = self.processor, self.identity
                 prepared = await self.computed(context, size, lambda: processor.prepare(request))
             record.prepared()
-            outputs = await self.execute(processor, identity, prepared, context, record)
+            family: Absorbing = processor if on_answer is None else _Telling(processor, on_answer)
+            outputs = await self.execute(family, identity, prepared, context, record)
             decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
             record.input_tokens = decision.input_tokens
             return decision

@@ -41,6 +41,10 @@ LINGERING_S: Final = 2.0
 """After a refused upload, how long the rest of it is still read and dropped, so that the client can read the
 answer before its connection is reset; the library's default is 10 s."""
 
+STREAM_FLUSH_S: Final = 10.0
+"""What a reader of events has not taken this long after the decision's end is dropped with its connection. Nothing but
+the connection is held by then; clients of the field give up after 10 s themselves."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 

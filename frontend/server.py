@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend import limits
+from frontend.answers import Answer
 from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.families.base import Decision
@@ -114,14 +115,19 @@ class Server:
         return deployment
 
     async def decide(
-        self, question: DecisionRequest, size: int, context: ExecutionContext, record: RequestRecord
+        self,
+        question: DecisionRequest,
+        size: int,
+        context: ExecutionContext,
+        record: RequestRecord,
+        on_answer: Callable[[str, Answer], None] | None = None,
     ) -> tuple[Deployment, Decision]:
         """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
-        that changes before anything was prepared. Errors and cancellation as `Deployment.decide`."""
+        that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
         while True:
             deployment = await self.taker(question.model, context)
             try:
-                return deployment, await deployment.decide(question, size, context, record)
+                return deployment, await deployment.decide(question, size, context, record, on_answer)
             except Moved:
                 continue
 

@@ -63,21 +63,13 @@ class JointHead:
         their spans lie within the length, one after the other as `clef_encoding` has them, and none is empty.
         """
         import torch
-        from torch.nn import functional
 
         counts = [len(field.options) for field in fields]
         with torch.inference_mode():
-            spans = [span for field in fields for span in (field.question, *field.options)]
-            memory, means, last = self._read(hidden, spans)
-            starts = np.cumsum([0, *(1 + count for count in counts)])[:-1]
-            asked = torch.zeros(len(spans), dtype=torch.bool)
-            asked[torch.from_numpy(starts)] = True
-            asked = asked.to(hidden.device)
-            question, context = means[asked], means[~asked]
+            device = hidden.device
+            owner = torch.tensor([number for number, count in enumerate(counts) for _ in range(count)], device=device)
+            memory, question, context, last = self._read(hidden, fields)
             lexical = self._lexical(tokens, [span for field in fields for span in field.options])
-            owner = torch.repeat_interleave(
-                torch.arange(len(fields), device=hidden.device), torch.tensor(counts, device=hidden.device)
-            )
             option = (
                 self._project("option_context", context)
                 + self._project("option_lexical", lexical)
@@ -88,40 +80,49 @@ class JointHead:
             field = self._project("question", question)
             field = field + self._norm("option_summary_norm", self._summaries(field, option, counts))
             field = field + self._project("global", last)
-            kinds = torch.tensor([each.kind for each in fields], device=hidden.device)
+            kinds = torch.tensor([each.kind for each in fields], device=device)
             field = field + self._tensors["type_embedding.weight"][kinds]
             for number in range(self._sizes.layers):
                 field = self._decide(f"layers.{number}", field, memory)
-            field = self._norm("field_norm", field)[owner]
-            option = self._norm("option_norm", option)
+            field, option = self._norm("field_norm", field), self._norm("option_norm", option)
+            prior = self._prior(lexical, (question + last)[owner])
+            return prior + torch.sigmoid(self._tensors["residual_gate"]) * self._joint(field[owner], option)
 
-            anchor = functional.normalize(question + last, dim=-1, eps=1e-12)[owner]
-            prior = self._scale("prior_logit_scale") * (functional.normalize(lexical, dim=-1, eps=1e-12) * anchor).sum(
-                -1
-            )
-            joint = self._scale("joint_logit_scale") * functional.cosine_similarity(field, option, dim=-1, eps=1e-8)
-            features = torch.cat([field, option, field * option, (field - option).abs()], dim=-1)
-            scored = self._linear("residual_scorer.3", functional.gelu(self._linear("residual_scorer.0", features)))
-            return prior + torch.sigmoid(self._tensors["residual_gate"]) * (joint + scored[:, 0])
+    def _prior(self, lexical: Tensor, anchor: Tensor) -> Tensor:
+        """[options] how well an option's own words go with its question and the whole; both are [options, hidden]."""
+        from torch.nn import functional
+
+        words, whole = (functional.normalize(rows, dim=-1, eps=1e-12) for rows in (lexical, anchor))
+        return self._scale("prior_logit_scale") * (words * whole).sum(-1)
+
+    def _joint(self, field: Tensor, option: Tensor) -> Tensor:
+        """[options] how well an option goes with its question's field; both are [options, width] and normed."""
+        import torch
+        from torch.nn import functional
+
+        likeness = functional.cosine_similarity(field, option, dim=-1, eps=1e-8)
+        features = torch.cat([field, option, field * option, (field - option).abs()], dim=-1)
+        inner = functional.gelu(self._linear("residual_scorer.0", features))
+        return self._scale("joint_logit_scale") * likeness + self._linear("residual_scorer.3", inner)[:, 0]
 
     # From positions to spans
 
-    def _read(self, hidden: Tensor, spans: Sequence[Span]) -> tuple[Tensor, Tensor, Tensor]:
-        """Memory [length, width], the mean [spans, hidden size] of each span, and the last row, of the normed states.
-
-        `spans` are in order and do not overlap.
-        """
+    def _read(self, hidden: Tensor, fields: Sequence[Field]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the normed states: the memory [length, width], the means over the spans of questions [questions, hidden
+        size] and of options [options, hidden size], and the last row."""
         import torch
 
         length = len(hidden)
         memory = hidden.new_empty(length, self._sizes.width)
-        sums = _Means(spans, hidden)
+        sums = _Means([span for field in fields for span in (field.question, *field.options)], hidden)
         rows = hidden[:0]
         for start in range(0, length, BLOCK_ROWS):
             rows = self._norm("hidden_norm", hidden[start : start + BLOCK_ROWS])
             torch.matmul(rows, self._tensors["memory_projection.weight"].T, out=memory[start : start + len(rows)])
             sums.add(start, rows)
-        return memory, sums.means, rows[-1].clone()
+        asked = torch.tensor([place == 0 for field in fields for place in range(1 + len(field.options))])
+        asked = asked.to(hidden.device)
+        return memory, sums.means[asked], sums.means[~asked], rows[-1].clone()
 
     def _lexical(self, tokens: NDArray[np.int32], spans: Sequence[Span]) -> Tensor:
         """The mean [spans, hidden size] of the LM head's rows of each span's tokens."""

@@ -161,8 +161,7 @@ class HostSlot:
         self.incarnation = owner.mint()
         self.machine = Machine(HOST, HostState.STARTING)
         self.progress = None
-        self._started, self._ready_at = time.monotonic(), None
-        self.progressed_at, self.pulse = self._started, Pulse(self._started)
+        self._ready_at = None
         self._handle = None
         self._cause, self.resident_bytes = "", 0
         directory = owner.directory.incarnation(self.incarnation)
@@ -177,6 +176,9 @@ class HostSlot:
             shutil.rmtree(directory, ignore_errors=True)
             return ProcessExit(HostExit.CLEAN, None)  # the stop came while we waited for a host
         self._handle = self._begun.result()
+        # Not before: a launcher may wait for a host to come, and that is no part of its load.
+        self._started = time.monotonic()
+        self.progressed_at, self.pulse = self._started, Pulse(self._started)
         if self._is_leaving():
             self._handle.kill()  # the stop came while there was nothing to stop yet
         self._control = owner.dial(self._handle.address or spec.control, self._heard, self._handle)

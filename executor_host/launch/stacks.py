@@ -24,6 +24,8 @@ POLL_S = 0.02
 
 async def dump(handle: ProcessHandle) -> str:
     """Ask for the stacks and wait until they are in `handle.last_words()`; returns what to say when they are not."""
+    if handle.pid == 0:
+        return "it runs elsewhere, so there are no stacks"
     if stopped(handle.pid):
         return "it is stopped (SIGSTOP, or a debugger), so there are no stacks"
     before = seen = handle.last_words()

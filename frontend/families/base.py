@@ -120,6 +120,12 @@ class Processor(ABC):
         is queued then. The default keeps the output unchanged."""
         return output
 
+    def settled(self, prepared: Prepared, index: int, kept: object) -> Sequence[tuple[str, Answer]]:
+        """The questions that unit `index` has settled, with their answers, for clients that are told early; `kept` is
+        what `absorb` returned. They are equal to those of `finish`. The default is none: everything is known at the
+        end."""
+        return ()
+
     @abstractmethod
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers from one output per unit. Raises `InternalError` when an output is not an answer."""

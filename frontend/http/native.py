@@ -49,7 +49,7 @@ def build(server: Server, name: str) -> web.Application:
     return app
 
 
-async def decide(request: web.Request) -> web.Response:
+async def decide(request: web.Request) -> web.StreamResponse:
     """POST /v1/systemone."""
     # None of our headers: the original has none.
     return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)

@@ -56,7 +56,7 @@ style = _file("page.css", "text/css; charset=utf-8")
 _page = _file("page.html", "text/html; charset=utf-8")
 
 
-async def index(request: web.Request) -> web.Response:
+async def index(request: web.Request) -> web.StreamResponse:
     """GET /: the page for a browser, a few words of JSON for a program."""
     if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
         response = await _page(request)

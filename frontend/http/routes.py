@@ -25,14 +25,18 @@ import orjson
 from aiohttp import hdrs, web
 
 from frontend import access_log, compute, limits
+from frontend.answers import Answer
 from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut, UnknownModel
-from frontend.http import ingress, shapes, strict_json
+from frontend.families.base import Decision
+from frontend.http import events, ingress, shapes, strict_json
 from frontend.http.dialect import Dialect, public
+from frontend.http.events import EventStream
 from frontend.keys import Account
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
 from frontend.runtime.context import ExecutionContext
+from frontend.runtime.signals import Admitted, Signal
 from frontend.server import Server
 from protocol.states import RequestEvent
 
@@ -45,7 +49,7 @@ TIMING_HEADER = "Server-Timing"
 log = logging.getLogger("framehost.http")
 access = logging.getLogger("framehost.access")
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _ID_PREFIX = f"{os.getpid():x}-{secrets.token_hex(4)}"
 _SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
@@ -92,16 +96,17 @@ def respond(
     status: int = 200,
     headers: dict[str, str] | None = None,
 ) -> web.Response:
-    """A response with the request's id. Every response of the main port is made here."""
-    identifier = request_id(request)
-    fields = {
-        hdrs.CONTENT_TYPE: content_type,
-        "x-request-id": identifier,
-        "x-typesafe-request-id": identifier,
-    }
+    """A response with the request's id. Every response of the main port but the streams is made here."""
+    fields = {hdrs.CONTENT_TYPE: content_type, **identified(request)}
     if headers:
         fields.update(headers)
     return web.Response(body=body, status=status, headers=fields)
+
+
+def identified(request: web.BaseRequest) -> dict[str, str]:
+    """The headers that every response has."""
+    identifier = request_id(request)
+    return {"x-request-id": identifier, "x-typesafe-request-id": identifier}
 
 
 class Exchange:
@@ -110,11 +115,17 @@ class Exchange:
     Where several dialects share a path, the headers say which one until the body does.
     """
 
-    __slots__ = ("_by_body", "dialect")
+    __slots__ = ("_by_body", "_stream", "dialect")
 
-    def __init__(self, dialect: Dialect, by_body: Callable[[object, Dialect], Dialect] | None = None) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        by_body: Callable[[object, Dialect], Dialect] | None = None,
+        stream: EventStream | None = None,
+    ) -> None:
         self.dialect = dialect
         self._by_body = by_body
+        self._stream = stream
 
     def read(self, body: bytes, record: RequestRecord) -> DecisionRequest:
         """The request in `body`. Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
@@ -124,13 +135,39 @@ class Exchange:
             record.dialect = self.dialect.NAME
         return self.dialect.parse_request(document)
 
-    async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.Response:
+    async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.StreamResponse:
         """The answer, or one `RequestError`."""
+        stream = self._stream
+        if stream is None:
+            question, decision = await self._decide(server, request, record, record.observe)
+            return json_response(request, self.dialect.render(question, record.model, decision))
+
+        def observe(signal: Signal) -> None:
+            record.observe(signal)
+            if type(signal) is Admitted:
+                stream.admitted(record.model)
+
+        try:
+            question, decision = await self._decide(server, request, record, observe, stream.answer)
+        except asyncio.CancelledError:
+            stream.abandon()
+            raise
+        stream.done(self.dialect.render(question, record.model, decision))
+        return stream
+
+    async def _decide(
+        self,
+        server: Server,
+        request: web.Request,
+        record: RequestRecord,
+        observe: Callable[[Signal], None],
+        on_answer: Callable[[str, Answer], None] | None = None,
+    ) -> tuple[DecisionRequest, Decision]:
         server.refuse_when_draining()
         deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
         limit = server.limits.max_body_bytes
         with (
-            ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
+            ExecutionContext(clock=server.clock, deadline=deadline, observer=observe) as context,
             context.cancel_on_exit() as guard,
         ):
             try:
@@ -146,30 +183,34 @@ class Exchange:
                     record.model = server.resolve(question.model).name
                     if full is not None:
                         raise full
-                    deployment, decision = await server.decide(question, len(body), context, record)
+                    _, decision = await server.decide(question, len(body), context, record, on_answer)
             except (TimeoutError, DeadlineExceeded):
                 # The timer, or the runtime's own look at the clock just before it.
                 raise TimedOut(_timeout_text(record, deadline - record.received)) from None
             guard.disarm()
-        return json_response(request, self.dialect.render(question, deployment.name, decision))
+        return question, decision
 
-    def refuse(self, request: web.Request, error: RequestError) -> web.Response:
-        """The dialect's shape of an error."""
+    def refuse(self, request: web.Request, error: RequestError) -> web.StreamResponse:
+        """The dialect's shape of an error, or the last event of a stream that has begun."""
+        if self._stream is not None and self._stream.begun:
+            self._stream.error(error)
+            return self._stream
         status, document, headers = self.dialect.render_error(error)
         return json_response(request, document, status=status, headers=headers)
 
 
-def decisions(dialect: Dialect) -> Handler:
-    """The handler of a path that has one dialect."""
+def decisions(dialect: Dialect, *, streams: bool = False) -> Handler:
+    """The handler of a path that has one dialect. `streams`: whether a client may ask for events instead."""
 
-    async def decide(request: web.Request) -> web.Response:
-        exchange = Exchange(dialect)
+    async def decide(request: web.Request) -> web.StreamResponse:
+        stream = EventStream(request, encode, identified(request)) if streams and events.wanted(request) else None
+        exchange = Exchange(dialect, stream=stream)
         return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
 
     return decide
 
 
-async def decisions_by_shape(request: web.Request) -> web.Response:
+async def decisions_by_shape(request: web.Request) -> web.StreamResponse:
     """The handler of a path that several dialects share."""
     exchange = Exchange(shapes.by_headers(request.headers), shapes.by_body)
     return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
@@ -177,12 +218,12 @@ async def decisions_by_shape(request: web.Request) -> web.Response:
 
 async def handled(
     request: web.Request,
-    work: Callable[[Server, web.Request, Any], Awaitable[web.Response]],
-    render: Callable[[web.Request, RequestError], web.Response],
+    work: Callable[[Server, web.Request, Any], Awaitable[web.StreamResponse]],
+    render: Callable[[web.Request, RequestError], web.StreamResponse],
     *,
     dialect: str = "systemone",
     timing: bool = True,
-) -> web.Response:
+) -> web.StreamResponse:
     """One decision in any dialect: `work(server, request, record)`, its record begun and ended, every error
     answered as `render` says, all of it counted and logged. `work` may find out a dialect later than here, and sets
     it in the record. `timing`: whether an answer says how long its parts took."""
@@ -212,7 +253,8 @@ async def handled(
         elif record.allows(RequestEvent.REFUSE) and not loud:
             event = RequestEvent.REFUSE
         response = render(request, error)
-        status = response.status
+        # The status of a stream left with its first event.
+        status = error.status if isinstance(response, EventStream) else response.status
         if not request.content.is_eof():
             # The rest of an upload we do not want would be taken for the next request.
             response.force_close()

@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
-from aiohttp import ClientResponse, ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontend import app
-from frontend.deployment import Deployment
-from frontend.http.connection import ClientConnection
 from frontend.keys import ApiKey, KeyRing
 from frontend.metrics import Histogram
 from frontend.replica import Availability
-from frontend.server import Server, ServerLimits
-from protocol import families
 from protocol.messages import Status
-from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.http.main_port import QUESTION, Main, main_port
+from tests.unit.fake_host import failure, until
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}
@@ -42,85 +35,12 @@ REPORT: Mapping[str, Any] = {
     ],
     "swaps": {"m": {"done": 2, "failed": 1}},
 }
-QUESTION = {"q": {"type": "noul", "instructions": "is it so?"}}
-
-
-class Main:
-    """A front with the one model "m" behind the main port, and a client."""
-
-    def __init__(self, context: zmq.Context[Any], client: ClientSession) -> None:
-        loop = asyncio.get_running_loop()
-        self.zmq, self.client = context, client
-        self.server = Server(loop, ServerLimits(), default="m")
-        model = {
-            "id": "m@1",
-            "name": "m",
-            "role": "current",
-            "family": "fake",
-            "options": {},
-            "max_requests": 2,
-            "max_cost": 10,
-        }
-        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
-        self.server.deployments["m"] = self.deployment
-        self.url = ""
-
-    async def open(self) -> None:
-        self.runner = web.AppRunner(app.build(self.server), handler_cancellation=True, shutdown_timeout=0.1)
-        await self.runner.setup()
-        http = self.runner.server
-        assert http is not None
-        loop = asyncio.get_running_loop()
-        self.listener = await loop.create_server(lambda: ClientConnection(http), "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self.listener.sockets[0].getsockname()[1]}"
-        self.host = FakeHost(self.zmq)
-        self.deployment.host_up(self.host.up())
-        await until(lambda: self.deployment.availability is Availability.READY, "ready")
-
-    async def close(self) -> None:
-        self.listener.close()
-        await self.runner.cleanup()
-        self.deployment.close()
-        self.host.close()
-        self.server.pool.shutdown()
-
-    async def post(self, state: str = "x", **fields: Any) -> ClientResponse:
-        body = {"state": state, "questions": QUESTION, **fields}
-        response = await self.client.post(f"{self.url}/v1/systemone", json=body)
-        await response.read()
-        return response
-
-    async def answered(self, state: str = "x", *, units: int = 1) -> ClientResponse:
-        asked = asyncio.create_task(self.post(state))
-        for _ in range(units):
-            self.host.answer((await self.host.unit()).call)
-        return await asked
-
-    async def scrape(self) -> dict[tuple[str, ...], float]:
-        """Every sample, by its name and its labels' values, the model first."""
-        response = await self.client.get(f"{self.url}/metrics")
-        assert response.status == 200
-        text = await response.text()
-        return {
-            (sample.name, *(value for _, value in sorted(sample.labels.items(), key=_order))): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-
-
-def _order(label: tuple[str, str]) -> tuple[bool, str]:
-    return label[0] != "model", label[0]
 
 
 @pytest.fixture
 async def main(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Main]:
-    monkeypatch.setitem(families.BUILT_IN, "fake", fake_family.FAKE)
-    with zmq_context() as context:
-        async with ClientSession() as client:
-            made = Main(context, client)
-            await made.open()
-            yield made
-            await made.close()
+    async with main_port(monkeypatch) as made:
+        yield made
 
 
 async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_status(main: Main) -> None:

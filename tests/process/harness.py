@@ -334,6 +334,13 @@ def tagged(mark: Path) -> list[str]:
     return [line.split()[0] for line in mark.read_text().splitlines()] if mark.exists() else []
 
 
+def streamed(answer: Answer) -> list[tuple[str, Any]]:
+    """The events of a streamed decision that has ended, each with its data."""
+    assert answer.headers["content-type"] == "text/event-stream", answer
+    lines = [block.split("\n") for block in answer.body.decode().split("\n\n")[:-1]]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
+
+
 def received(connection: socket.socket) -> bytes:
     """Everything the server sends until it closes; b"" when it closed or reset without a word."""
     data = b""
@@ -353,6 +360,7 @@ __all__ = [
     "configuration",
     "received",
     "running",
+    "streamed",
     "tagged",
     "wait_for",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.process.harness import GUARD_S, Answer, Framehost, running
+from tests.process.harness import GUARD_S, Answer, Framehost, running, streamed
 
 for needed in ("torch", "transformers", "tokenizers"):
     pytest.importorskip(needed, reason="the cua-s1 family needs framehost[torch]")
@@ -78,6 +78,9 @@ def test_a_decision_through_three_processes(runtime: Path, checkpoint: Path) -> 
         with ThreadPoolExecutor(12) as clients:
             answers = list(clients.map(lambda _: server.post(body), range(12)))
         assert {answer.body for answer in answers} == {main.body}
+        events = streamed(server.post(body, accept="text/event-stream"))
+        assert [name for name, _ in events] == ["admitted", "answer", "answer", "done"]
+        assert {data["id"]: data["answer"] for name, data in events if name == "answer"} == main.json["answers"]
 
         for bad, status, detail in (
             (body.replace(b"Close it.", b"\\ud800"), 400, "request body is not valid JSON: "),

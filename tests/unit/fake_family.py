@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 
-from frontend.answers import noul_answer
+from frontend.answers import Answer, noul_answer
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.questions import DecisionRequest
 from protocol.families import Family
@@ -21,6 +21,7 @@ ENTERED = threading.Event()
 
 class FakeProcessor(Processor):
     """State "units:N" makes N units, "cost:N" costs N, "large" is finished in the pool, "held" waits for GATE.
+    "early:N" makes N units, each of which settles the question of its index.
 
     A host whose identity is "foreign" is refused.
     """
@@ -36,17 +37,23 @@ class FakeProcessor(Processor):
             ENTERED.set()
             assert GATE.wait(20)
         kind, _, number = state.partition(":")
-        count = int(number) if kind == "units" else 1
+        count = int(number) if kind in ("units", "early") else 1
         units = tuple(TextRequest(json.dumps([state, index]).encode()) for index in range(count))
         return Prepared(
             units,
             cost=int(number) if kind == "cost" else 1,
             work=2**20 if state == "large" else 1,
-            context=request.questions,
+            context=(kind, request.questions),
         )
 
+    def settled(self, prepared: Prepared, index: int, kept: object) -> Sequence[tuple[str, Answer]]:
+        kind, questions = prepared.context  # type: ignore[misc]
+        return ((questions[index].id, noul_answer(questions[index], 0.5)),) if kind == "early" else ()
+
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
-        return Decision((("q", noul_answer(prepared.context[0], 0.5)),), len(outputs), extras={"x_all": list(outputs)})  # type: ignore[index]
+        _, questions = prepared.context  # type: ignore[misc]
+        answers = tuple((question.id, noul_answer(question, 0.5)) for question in questions)
+        return Decision(answers, len(outputs), extras={"x_all": list(outputs)})
 
 
 FAKE = Family(

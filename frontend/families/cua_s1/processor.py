@@ -106,6 +106,11 @@ class CuaS1Processor(CheckpointProcessor[Tokenizer]):
             raise InternalError("the host has handed over no letter rows")
         return self._letters.logits(output, len(request.questions[index].options))
 
+    def settled(self, prepared: Prepared, index: int, kept: object) -> Sequence[tuple[str, Answer]]:
+        """A unit is a question, so its answer is known when it has run."""
+        question = asked(prepared).questions[index]
+        return ((question.id, _answer(question, kept)),) if isinstance(kept, tuple) else ()
+
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from what `absorb` has kept of each question."""
         request = asked(prepared)

@@ -53,6 +53,8 @@ def test_one_unit_per_question(processor: CuaS1Processor) -> None:
     assert decision.answers[0][1].to_json()["choice"] == "a"
     assert decision.answers[1][1].to_json()["choice"] == "e"
     assert decision.usage == {"input_tokens": made.cost, "output_tokens": 0}
+    early = [answer for index in range(2) for answer in processor.settled(made, index, kept[index])]
+    assert tuple(early) == decision.answers, "what is told early is what is told at the end"
 
 
 REFUSED: list[tuple[dict[str, Any], Any, type[RequestError], str]] = [
