@@ -555,3 +555,22 @@ def test_an_architecture_that_transformers_lacks(folders: dict[str, Path], tmp_p
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
     with pytest.raises(ConfigurationError, match="transformers cannot load it"):
         Joined(copy)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # which peft asks for
+def test_the_adapter_of_a_decision_config(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A LoRA in a folder of the checkpoint is a part of the model, as in the pipeline, and of its identity."""
+    peft = pytest.importorskip("peft", reason="adapters need peft")
+    copy = tmp_path / "adapted"
+    shutil.copytree(folders["labels"], copy)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_pretrained(copy, dtype="float32")
+    lora = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    lora.save_pretrained(copy / "lora")
+    (copy / "decision.json").write_text(json.dumps({**tiny_transformers.DECISION, "adapter": "lora"}))
+    joined = Joined(copy)
+    assert "lora/adapter_model.safetensors" in joined.facts["files"]  # type: ignore[operator]
+    body = joined.body(STATE, ASKED)
+    check_agreement(body, Judge(copy, head=False).body(STATE, ASKED))
+    plain = Joined(folders["labels"]).body(STATE, ASKED)["answers"]
+    assert max(abs(body["answers"][key]["confidence"] - plain[key]["confidence"]) for key in plain) > 1e-3
