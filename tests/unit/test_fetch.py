@@ -254,6 +254,17 @@ def test_a_model_is_served_by_its_name(model: Fetchable, wheel: Path, tmp_path: 
         config.from_models(["m=decider:tiny"])
 
 
+def test_a_family_of_files_is_given_the_file(
+    model: Fetchable, wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the folder around it; that is also what the command prints."""
+    use(monkeypatch, dataclasses.replace(model, file="model.safetensors"))
+    assert run("tiny", "--wheel", str(wheel)) == 0
+    path = str(model.folder / "model.safetensors")
+    assert capsys.readouterr().out.splitlines()[0] == path
+    assert config.from_models(["m=embedding:tiny"]).models[0].path == path
+
+
 def test_a_model_is_checked_by_its_name(model: Fetchable, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a path would be; one that was not fetched is said to be that."""
     assert supervisor.main(["check", "tiny"]) == ServeExit.CONFIGURATION

@@ -27,6 +27,8 @@ MODEL: dict[str, Any] = {
     "scheduler": {"waiting": 3, "running": 1},
     "admissions": [{"outstanding": 4, "requests": 1024}],
     "link": {"owed_s": 0.4},
+    "waiting_for_host": 0,
+    "replicas": [],
 }
 REPORT: dict[str, Any] = {
     "url": "http://127.0.0.1:8080",
@@ -63,6 +65,15 @@ def test_what_a_swap_leaves_behind_has_a_row_of_its_own() -> None:
     rows = [columns(line) for line in watch.table(report)[3:]]
     assert [row[0] for row in rows] == ["router@1 (retired)", "router@2", "router@2/1"]
     assert [row[5] for row in rows] == ["0", "3", "3"]
+
+
+def test_each_replica_has_its_own_queue_and_who_waits_for_a_load_is_told_once() -> None:
+    """The front's sums are of all replicas; a row is of one."""
+    own = [{"replica": number, "scheduler": {"waiting": number, "running": 0}, "link": None} for number in range(2)]
+    model = {**MODEL, "replicas": own, "waiting_for_host": 5}
+    front = {**REPORT["front"], "models": {"router": model}}
+    rows = watch.table({**REPORT, "hosts": [HOST, {**HOST, "replica": 1}], "front": front})[3:]
+    assert [columns(row)[5] for row in rows] == ["5", "1"]
 
 
 def test_a_loading_host_shows_its_progress() -> None:

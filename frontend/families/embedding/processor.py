@@ -33,7 +33,7 @@ SCALE: Final = 20.0
 with, to tell the text that belongs to another from those that do not."""
 
 MAX_TOKENS: Final = 65_536
-"""Of one request: what the host reads at most. A model of 22 million parameters takes 16 s for it on one CPU core."""
+"""Of one request: what the host reads at most. A model of 22 million parameters takes 20 s for it on one CPU core."""
 
 BYTES_PER_COSINE: Final = 64
 """What `finish` does with one cosine takes about as long as reading this many bytes of JSON."""

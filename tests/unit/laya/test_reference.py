@@ -136,7 +136,7 @@ def question(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
