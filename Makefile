@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-browser lint format types bench lock clean
+.PHONY: help install serve test test-browser lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make lint     ruff and mypy"
+	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make install  only create $(VENV) with what serving needs"
 
@@ -52,6 +53,10 @@ lint: $(VENV)/test.stamp
 format: $(VENV)/test.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Random load and faults, then an audit; ARGS="--seconds 600 --seed 7".
+chaos: $(VENV)/test.stamp
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)

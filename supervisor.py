@@ -113,15 +113,17 @@ class Supervisor:
         console: Console,
         launcher: HostLauncher | None = None,
         natives: Mapping[str, Door] | None = None,
+        admin: Door | None = None,
         health: socket.socket | None = None,
     ) -> None:
         """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model. `health`: bound, for probes."""
+        the native listeners by model, and `admin`, the operators'. `health`: bound, for probes."""
         self.configuration = configuration
         self.directory = directory
         self.listener = listener
-        self._doors = natives or {}
-        self.natives = {name: door.listener for name, door in self._doors.items()}
+        self.natives = {name: door.listener for name, door in (natives or {}).items()}
+        self.admin = None if admin is None else admin.listener
+        self._doors = [*(natives or {}).values(), *(() if admin is None else (admin,))]
         self.console = console
         self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
@@ -133,10 +135,7 @@ class Supervisor:
         self.drain_s = configuration.drain_s
         self.clock = time.monotonic
         self.management_address = addresses.management(directory.launch)
-        self.server_limits = {
-            "max_body_bytes": configuration.max_body_bytes,
-            "request_timeout_s": configuration.request_timeout_s,
-        }
+        self.server_limits = dataclasses.asdict(configuration.limits)
         self.url = url_of(listener)
         self._started = time.monotonic()
         self._counter = 0
@@ -172,7 +171,7 @@ class Supervisor:
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
-        for directory in (self.directory, *(door.directory for door in self._doors.values())):
+        for directory in (self.directory, *(door.directory for door in self._doors)):
             directory.publish(management=self.management_address, url=self.url)
         residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
@@ -206,6 +205,8 @@ class Supervisor:
         self._served = True
         for name, native in self.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
+        if self.admin is not None:
+            self.console.say("framehost", f"operators' orders are taken at {url_of(self.admin)}/admin")
         names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
         self.console.say(
             "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
@@ -268,7 +269,7 @@ class Supervisor:
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self._front.kill()
             self._fleet.kill()
-            for directory in (self.directory, *(door.directory for door in self._doors.values())):
+            for directory in (self.directory, *(door.directory for door in self._doors)):
                 directory.close()
             os._exit(ServeExit.INTERRUPTED)
         self._stop.set()
@@ -388,12 +389,13 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
-        listeners = [self.listener, *self.natives.values()]
+        listeners = [self.listener, *self.natives.values(), *(() if self.admin is None else (self.admin,))]
         return FrontCommand(
             [
                 "--management", self.management_address,
                 "--listen", str(self.listener.fileno()),
                 "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
+                *(["--admin", str(self.admin.fileno())] if self.admin is not None else []),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
                 *(["--tracing"] if self.configuration.tracing else []),
@@ -426,7 +428,8 @@ class Supervisor:
             max_cost=model.max_cost,
             execution_limit_s=model.execution_limit_s,
             load_limit_s=model.load_limit_s,
-            pinned=model.pin,
+            replicas=model.replicas,
+            pinned=model.pin or model.remote,  # a host that others start cannot be started again for a request
             keep_alive_s=model.keep_alive_s,
             remote=model.remote,
             ray=model.ray,
@@ -484,7 +487,9 @@ class Supervisor:
         name = order.model
         try:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(self._models[name], order.settings, self.configuration.request_timeout_s)
+            successor = config.successor(
+                self._models[name], order.settings, self.configuration.limits.request_timeout_s
+            )
         except (ValueError, ConfigurationError) as error:
             answer("invalid", str(error))
             return
@@ -550,7 +555,7 @@ class Supervisor:
                 self._answer(envelope.call, message.report)
 
     def _welcome_front(self) -> None:
-        self._front.connected = True
+        self._front.greeted()
         self.tell_front(
             Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
         )
@@ -610,6 +615,7 @@ class Supervisor:
         return {
             "pid": os.getpid(),
             "url": self.url,
+            "admin": "" if self.admin is None else url_of(self.admin),
             "health": "" if self._probes is None else url_of(self._probes.listener),
             "uptime_s": round(time.monotonic() - self._started, 1),
             "stopping": self.is_stopping(),
@@ -623,12 +629,10 @@ class Supervisor:
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
         native = self.natives.get(hosts.spec.name)
-        idle_s = self._fleet.idle_s(hosts)
         return {
             **slot.report(),
             **({"state": hosts.state} if hosts.state == "absent" else {}),
             "role": hosts.role.state.value,
-            "idle_s": None if idle_s is None else round(idle_s, 1),
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
             "native": "" if native is None else url_of(native),
@@ -685,6 +689,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
                 print(f"framehost: the health address: {text}", file=sys.stderr)
                 return status
+        admin = others.pop() if configuration.admin is not None else None
         natives = [model.name for model in configuration.models if model.native is not None]
 
         async def serve() -> ServeExit:
@@ -694,6 +699,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 main_door.listener,
                 console,
                 natives=dict(zip(natives, others, strict=True)),
+                admin=admin,
                 health=health,
             ).run()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """One request body, counted after decompression. The largest legal text request is far below it. Above: 413."""
@@ -95,3 +96,37 @@ MAX_LEVELS: Final = 10
 RETRY_AFTER_SECONDS: Final = (1, 5)
 """Bounds of the Retry-After header. Below 1 is not an integer; a client of the field caps waits at 5 s, and
 the official one gives up at once when the value is above its remaining budget of 30 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """The limits of the main port that an operator may set, with their defaults. The last six are one request's."""
+
+    max_body_bytes: int = MAX_BODY_BYTES
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    ingress_requests: int = INGRESS_REQUESTS
+    ingress_bytes: int = INGRESS_BYTES
+    depth: int = MAX_DEPTH
+    questions: int = MAX_QUESTIONS
+    question_id_chars: int = MAX_QUESTION_ID_CHARS
+    options: int = MAX_OPTIONS
+    option_name_chars: int = MAX_OPTION_NAME_CHARS
+    levels: int = MAX_LEVELS
+
+    def report(self) -> dict[str, Any]:
+        """For clients and for `framehost status`, by the names of the configuration and with units."""
+        return {
+            "body_bytes": self.max_body_bytes,
+            "request_timeout_s": self.request_timeout_s,
+            "uploads": self.ingress_requests,
+            "upload_bytes": self.ingress_bytes,
+            "depth": self.depth,
+            "questions": self.questions,
+            "question_id_chars": self.question_id_chars,
+            "options": self.options,
+            "option_name_chars": self.option_name_chars,
+            "levels": self.levels,
+        }
+
+
+DEFAULTS: Final = ServerLimits()

@@ -1,6 +1,6 @@
 """The frontend process: one event loop, one HTTP port, one management lane, one link per host.
 
-    python -m frontend.main --management ADDRESS --epoch ID --listen FD [--native JSON] [--limits JSON]
+    python -m frontend.main --management ADDRESS --epoch ID --listen FD [--native JSON] [--admin FD] [--limits JSON]
 
 The listening sockets are the supervisor's and come as inherited descriptors: a front that replaces a dead
 one finds the connections that arrived in between in their backlogs. It starts listening when the supervisor
@@ -30,11 +30,12 @@ import zmq.auth
 from aiohttp import web
 
 from frontend import app, keys, limits
-from frontend.http import native, routes
+from frontend.http import admin, native, routes
 from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
+from frontend.limits import ServerLimits
 from frontend.management import Management, until_idle
-from frontend.server import Server, ServerLimits
+from frontend.server import Server
 from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
 
@@ -62,6 +63,7 @@ class Front:
         self._listeners: list[asyncio.Server] = []
         self._socket = socket.socket(fileno=arguments.listen)
         self._natives = {name: socket.socket(fileno=number) for name, number in arguments.native.items()}
+        self._admin = None if arguments.admin is None else socket.socket(fileno=arguments.admin)
         self._stop: asyncio.Future[float] = loop.create_future()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._management = Management(
@@ -75,6 +77,7 @@ class Front:
             secure=_secure(arguments.curve, arguments.lease),
         )
         self._server.ask_supervisor = self._management.ask
+        self._server.carry_out = self._management.order
         self._server.metrics.watch_lag()
         if arguments.tracing:
             from frontend.tracing import Tracing  # of the extra `otel`
@@ -100,6 +103,8 @@ class Front:
     async def _open(self) -> None:
         for name, listener in self._natives.items():
             await self._listen(native.build(self._server, name), listener, native.protocol_error(self._server, name))
+        if self._admin is not None:
+            await self._listen(admin.build(self._server), self._admin, routes.protocol_error)
         await self._listen(app.build(self._server), self._socket, routes.protocol_error)
         self._management.serving(str(self._socket.getsockname()))
 
@@ -184,6 +189,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--epoch", required=True)
     parser.add_argument("--listen", type=int, required=True, help="descriptor of the bound socket")
     parser.add_argument("--native", type=json.loads, default={}, help="descriptors of native listeners, by model")
+    parser.add_argument("--admin", type=int, default=None, help="descriptor of the bound socket for operators")
     parser.add_argument("--limits", type=json.loads, default={})
     parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
     parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -26,7 +27,10 @@ from protocol.messages import (
     HostUp,
     Lane,
     Message,
+    Order,
+    Outcome,
     Overdue,
+    Progress,
     Serving,
     Status,
     Want,
@@ -67,6 +71,9 @@ class Management:
         self._opened = False
         self._deployments: dict[str, Deployment] = {}
         """All of them, by id."""
+        self._calls = itertools.count(1)
+        self._ordered: dict[int, asyncio.Future[Outcome]] = {}
+        """Orders that are being carried out, by call."""
         self._wanted: dict[str, None] = {}
         """Ids of absent deployments that requests wait for, in the order of coming."""
         self._expiring: dict[str, asyncio.TimerHandle] = {}
@@ -101,6 +108,20 @@ class Management:
             self._asked = None  # whoever comes next asks anew
         return None
 
+    async def order(self, order: Order) -> Outcome:
+        """Have the supervisor carry out an operator's order. It may take minutes; cancelled, it goes on without us.
+
+        Raises `ProtocolError` for settings that the wire cannot carry.
+        """
+        call = next(self._calls)
+        answer: asyncio.Future[Outcome] = self._server.loop.create_future()
+        self._ordered[call] = answer
+        try:
+            self.tell(order, call)
+            return await answer
+        finally:
+            del self._ordered[call]
+
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
         self.tell(Bye(reason=reason))
@@ -130,9 +151,12 @@ class Management:
                 self.tell(Status(report=self.report()), call)
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(message.report)
+        elif isinstance(message, Outcome):
+            if (answer := self._ordered.get(call)) is not None and not answer.done():
+                answer.set_result(message)
         elif isinstance(message, Drain):
             self._on_drain(message.budget_s)
-        elif not isinstance(message, Welcome):
+        elif not isinstance(message, (Welcome, Progress)):
             log.warning("management: unexpected %s", type(message).__name__)
 
     def _table(self, table: DeploymentTable) -> None:
@@ -227,6 +251,7 @@ class Management:
             "default": server.default,
             "requests": dataclasses.asdict(server.requests.statistics()),
             "keys": None if server.keys is None else server.keys.report(),
+            "limits": server.limits.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()

@@ -15,30 +15,27 @@ from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.families.base import Decision
 from frontend.keys import KeyRing
+from frontend.limits import ServerLimits
 from frontend.metrics import Metrics
 from frontend.questions import ALIASES, DecisionRequest
 from frontend.replica import Availability
 from frontend.requests import RequestRecord, RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
+from protocol.messages import Order, Outcome
 from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """The limits an operator may set, with their defaults."""
-
-    max_body_bytes: int = limits.MAX_BODY_BYTES
-    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
-    ingress_requests: int = limits.INGRESS_REQUESTS
-    ingress_bytes: int = limits.INGRESS_BYTES
-
-
 async def nobody_to_ask() -> None:
     """The supervisor of a server that has none."""
+
+
+async def nobody_to_order(order: Order) -> Outcome:
+    """The same, told what to do."""
+    return Outcome(code="conflict", message="there is no supervisor", report={})
 
 
 @dataclass(slots=True)
@@ -69,6 +66,8 @@ class Server:
     """Makes spans of requests, where an operator asked for them."""
     ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
     """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
+    carry_out: Callable[[Order], Awaitable[Outcome]] = nobody_to_order
+    """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.requests = RequestTable(self.clock)

@@ -87,11 +87,6 @@ class Fleet:
         """Whether an operator's order is being carried out."""
         return bool(self._orders)
 
-    def idle_s(self, hosts: Hosts) -> float | None:
-        """For how long the front has known of no request for it; None when there is one, or nobody has said."""
-        since = self._residency.idle_since(hosts.spec.id)
-        return None if since is None else self.clock() - since
-
     # The start and the end
 
     def add(self, spec: DeploymentSpec, role: Role = Role.CURRENT, *, present: bool = True) -> Hosts:

@@ -205,10 +205,6 @@ class Residency:
         """Where it is."""
         return self._entries[deployment].place.state
 
-    def idle_since(self, deployment: str) -> float | None:
-        """As the front said last."""
-        return self._entries[deployment].idle_since
-
     # The plan
 
     def _plan(self) -> None:

@@ -38,6 +38,9 @@ from protocol.messages import Drain, Failure, Hello, HostDown, HostUp, Lane, Mes
 from protocol.states import HOST, HostEvent, HostState, Machine
 from protocol.tensors import Buffer
 
+FRONT_START_S = 60.0
+"""What a front has at least until its HELLO, whatever the limit is afterwards: it imports its libraries until then."""
+
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
 
@@ -305,9 +308,9 @@ class HostSlot:
 
     async def _end(self, handle: ProcessHandle) -> None:
         missing = await stacks.dump(handle)
-        if missing:
-            self._cause += f"; {missing}"
-        handle.kill()
+        if handle is self._handle:  # else it has ended by itself meanwhile, and the cause is not the next one's
+            self._cause += f"; {missing}" if missing else ""
+            handle.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go; none is started after it. One that is not ready has nothing to finish and
@@ -408,7 +411,8 @@ class FrontSlot:
         while not owner.is_stopping():
             self.epoch = owner.mint()
             self._serving_at, self._cause, self._resident_bytes = None, "", 0
-            self.pulse = Pulse(time.monotonic(), owner.front_limit_s)
+            limit_s = owner.front_limit_s
+            self.pulse = Pulse(time.monotonic(), None if limit_s is None else max(limit_s, FRONT_START_S))
             ended, words = await self._live()
             self.connected = False
             owner.front_lost()
@@ -443,8 +447,10 @@ class FrontSlot:
             return ProcessExit(HostExit.LOAD_FAILED, None), f"cannot start a front: {error}"
         if owner.is_stopping():
             self._handle.kill()  # the stop came while there was nothing to stop yet
-        ended = await self._handle.wait()
-        return ended, self._handle.last_words()[-LAST_WORDS_CHARS:]
+        handle = self._handle
+        ended = await handle.wait()
+        self._handle = None  # nobody looks at what is gone
+        return ended, handle.last_words()[-LAST_WORDS_CHARS:]
 
     def look(self) -> None:
         """See from outside how the front is, ask it something, and end one whose event loop stands still."""
@@ -461,14 +467,20 @@ class FrontSlot:
 
     async def _end(self, handle: LocalProcess) -> None:
         missing = await stacks.dump(handle)
-        if missing:
-            self._cause += f"; {missing}"
-        handle.kill()
+        if handle is self._handle:
+            self._cause += f"; {missing}" if missing else ""
+            handle.kill()
 
     @property
     def answers(self) -> bool:
         """Whether it serves and its loop turns, as far as is known."""
         return self.serving.is_set() and self.pulse.answers(time.monotonic())
+
+    def greeted(self) -> None:
+        """It has said HELLO: from here on it is asked, and has the configured time to answer."""
+        self.connected = True
+        self.pulse = Pulse(time.monotonic(), self._owner.front_limit_s)
+        self.pulse.answered(time.monotonic())
 
     def is_serving(self, address: str) -> None:
         """The front listens."""

@@ -13,9 +13,20 @@ max_resident = 4            # optional: how many models may have hosts at once
 max_resident_bytes = 0      # optional: how much memory these may take together
 restarts = 5                # how often in a row a dead process is started again; 0: never
 front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
+admin = "127.0.0.1:8082"    # optional: where operators swap, load and unload models over HTTP
 health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
+
+[server.limits]             # optional: what the main port takes (frontend/cli/limits_table.py); here the defaults
+uploads = 256               # in progress at once
+upload_bytes = 67108864     # of all uploads in progress together
+depth = 64                  # objects and arrays inside each other
+questions = 1000            # of one request
+question_id_chars = 1024    # characters
+options = 255               # of a choice
+option_name_chars = 4096    # characters
+levels = 10                 # of a score
 
 [models.NAME]
 family = "sparrow"
@@ -23,6 +34,7 @@ path = "..."                # optional: checkpoint folder or file
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
 resident = true             # false: its hosts are started when a request needs them
+replicas = 1                # hosts of this model; each request goes to the least loaded one
 pin = false                 # true: they are never stopped to make room for others, nor by keep_alive
 keep_alive = 0              # seconds without a request after which they are stopped; 0: never
 execution_limit = 600.0     # optional: seconds one unit may take before its host is ended; 0: no limit
@@ -48,8 +60,9 @@ from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
-from frontend.cli import fetched
+from frontend.cli import fetched, limits_table
 from frontend.families.base import FamilyOptionError, Processor
+from frontend.limits import ServerLimits
 from frontend.questions import ALIASES
 from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
 from protocol import families
@@ -78,6 +91,9 @@ TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
 DEFAULT_LEASE_S = 10.0
 LEASE_S = (1.0, 600.0)
 """Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
+
+MAX_REPLICAS = 64
+"""Hosts of one model: more than any machine has devices."""
 
 MAX_RESTARTS = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
@@ -114,6 +130,7 @@ class ModelConfig:
     """How long its host may load and warm up before it is ended; None: for ever."""
     resident: bool = True
     """Whether its hosts are started with the server, and not by the first request."""
+    replicas: int = 1
     pin: bool = False
     """Its hosts are never stopped to make room, nor because they are idle."""
     keep_alive_s: float | None = None
@@ -145,8 +162,7 @@ class Configuration:
     default: str
     host: str = "127.0.0.1"
     port: int = 8080
-    request_timeout_s: float = limits.REQUEST_TIMEOUT_S
-    max_body_bytes: int = limits.MAX_BODY_BYTES
+    limits: ServerLimits = limits.DEFAULTS
     drain_s: float = DEFAULT_DRAIN_S
     access_log: bool = False
     tracing: bool = False
@@ -155,6 +171,8 @@ class Configuration:
     """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
     health: Endpoint | None = None
     """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
+    admin: Endpoint | None = None
+    """Where operators may change which models there are."""
     max_resident: int | None = None
     """How many models may have hosts at once; None: all."""
     max_resident_bytes: int | None = None
@@ -166,8 +184,9 @@ class Configuration:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The main listener, then the native ones."""
-        return (Endpoint(self.host, self.port), *(model.native for model in self.models if model.native is not None))
+        """The main listener, then the native ones, then the operators'."""
+        natives = (model.native for model in self.models if model.native is not None)
+        return (Endpoint(self.host, self.port), *natives, *(() if self.admin is None else (self.admin,)))
 
 
 def exposed(configuration: Configuration) -> str | None:
@@ -250,6 +269,8 @@ _SERVER: Schema = {
     "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
     "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "health": ((str,), "ADDRESS:PORT"),
+    "limits": ((dict,), "a table"),
+    "admin": ((str,), "ADDRESS:PORT"),
 }
 _MODEL: Schema = {
     "family": ((str,), "the name of a family"),
@@ -257,6 +278,7 @@ _MODEL: Schema = {
     "max_requests": ((int,), "a number of requests above 0"),
     "max_cost": ((int,), "a cost above 0"),
     "resident": ((bool,), "true or false"),
+    "replicas": ((int,), f"a number of hosts, 1 or more and at most {MAX_REPLICAS}"),
     "pin": ((bool,), "true or false"),
     "keep_alive": ((int, float), f"seconds, 0 (for ever) to {MAX_SECONDS}"),
     "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
@@ -313,10 +335,12 @@ def _build(source: TomlDocument) -> Configuration:
         source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
     if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
         source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
-    try:
-        health = endpoint(server["health"]) if "health" in server else None
-    except ConfigurationError as error:
-        source.fail(("server", "health"), str(error))
+    own: dict[str, Endpoint | None] = {}
+    for key in ("health", "admin"):
+        try:
+            own[key] = endpoint(server[key]) if key in server else None
+        except ConfigurationError as error:
+            source.fail(("server", key), str(error))
     key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
     origins = server.get("cors", [])
     for origin in origins:
@@ -325,6 +349,7 @@ def _build(source: TomlDocument) -> Configuration:
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
     timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
+    bounds = limits_table.read(server, timeout_s, source)
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
     if not models:
         source.fail(("models",), "there is no model; add a table [models.NAME] with a family")
@@ -348,15 +373,18 @@ def _build(source: TomlDocument) -> Configuration:
         if port in taken:
             source.fail(("models", model.name, "native", "listen"), f"port {port} is {taken[port]} already")
         taken[port] = f"the native port of {model.name!r}"
-    if health is not None and health.port and health.port in taken:
-        source.fail(("server", "health"), f"port {health.port} is {taken[health.port]} already")
+    for key, place in own.items():
+        if place is None or not place.port:
+            continue
+        if place.port in taken:
+            source.fail(("server", key), f"port {place.port} is {taken[place.port]} already")
+        taken[place.port] = f"the {key} port"
     return Configuration(
         models=models,
         default=default,
         host=host,
         port=server.get("port", 8080),
-        request_timeout_s=timeout_s,
-        max_body_bytes=server.get("max_body", limits.MAX_BODY_BYTES),
+        limits=bounds,
         drain_s=float(server.get("drain", DEFAULT_DRAIN_S)),
         access_log=server.get("access_log", False),
         tracing=server.get("tracing", False),
@@ -364,7 +392,8 @@ def _build(source: TomlDocument) -> Configuration:
         max_resident=server.get("max_resident"),
         max_resident_bytes=server.get("max_resident_bytes"),
         front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
-        health=health,
+        health=own["health"],
+        admin=own["admin"],
         keys=key_file,
         cors=tuple(origins),
         hosts=hosts,
@@ -416,6 +445,8 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
     for limit in ("execution_limit", "load_limit", "keep_alive"):
         if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
             source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
+    if not 1 <= fields.get("replicas", 1) <= MAX_REPLICAS:
+        source.fail((*key, "replicas"), f"{fields['replicas']} is not {_MODEL['replicas'][1]}")
     if fields.get("pin") and not fields.get("resident", True):
         source.fail((*key, "pin"), "what is pinned is resident from the start; leave out resident = false")
     options = fields.get("options", {})
@@ -475,6 +506,7 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         execution_limit_s=fields.get("execution_limit", max(family.execution_limit_s, 2 * timeout_s)) or None,
         load_limit_s=fields.get("load_limit", 0) or None,
         resident=fields.get("resident", True),
+        replicas=fields.get("replicas", 1),
         pin=fields.get("pin", False),
         keep_alive_s=fields.get("keep_alive", 0) or None,
         options=options,
@@ -528,6 +560,7 @@ def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float)
         native=model.native,
         load_limit_s=model.load_limit_s,
         resident=model.resident,
+        replicas=model.replicas,
         pin=model.pin,
         keep_alive_s=model.keep_alive_s,
     )

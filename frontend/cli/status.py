@@ -78,6 +78,7 @@ def render(report: dict[str, Any]) -> str:
             f"        uploads {ingress['outstanding']} of {ingress['requests']}, "
             f"bytes {ingress['held']} of {ingress['cost']}, refused {ingress['rejected']}"
         )
+        lines.append("        limits " + ", ".join(f"{name} {value}" for name, value in front["limits"].items()))
         lines += _keys(front["keys"])
     for host in report["hosts"]:
         lines += _host(host, front)
@@ -92,6 +93,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             f"incarnation {host['incarnation']}, {where}, loaded in {host['load_s']:.2f} s, restarts {host['restarts']}"
         )
     ]
+    lines += _presence(host, watch.counts(host, front))
     if host["progress"] and host["state"] in ("starting", "loading", "warming"):
         lines.append(f"        {watch.progress(host)}")
     if host["silent_s"] >= watch.SILENT_S:
@@ -115,6 +117,20 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             lines.append(f"        {title.replace('_', ' ')}: {head}")
             lines += [f"          | {line}" for line in tail[-8:]]
     return lines
+
+
+def _presence(host: dict[str, Any], model: dict[str, Any] | None) -> list[str]:
+    """How long nobody has asked for it, and for how long that may go on."""
+    words = []
+    if model and model["waiting_for_host"]:
+        words.append(f"{model['waiting_for_host']} requests wait for it")
+    if model and model["idle_s"] is not None and host["state"] == "ready":
+        words.append(f"idle for {model['idle_s']:.0f} s")
+    if host["pinned"]:
+        words.append("pinned")
+    elif host["keep_alive_s"]:
+        words.append(f"kept for {host['keep_alive_s']:g} s without a request")
+    return [f"        {', '.join(words)}"] if words else []
 
 
 def _keys(report: dict[str, Any] | None) -> list[str]:

@@ -15,10 +15,10 @@ from json.encoder import encode_basestring
 from typing import ClassVar, Final
 
 from frontend.answers import Answer, AnswerError, choice_answer, normalise, noul_answer, score_answer
-from frontend.errors import InternalError, RequestTooLarge, TokensExceeded
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families import documents
 from frontend.families.base import Decision, Option, Prepared, Processor
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Text, printable
+from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
 from protocol.payloads import TextRequest
 
 MAX_REQUEST_CHARS: Final = 262_144
@@ -28,6 +28,9 @@ MAX_REQUEST_CHARS: Final = 262_144
 MAX_TEXT_CHARS: Final = 65_536
 """Characters of one text. 512 tokens of ordinary text are about 2,500 characters, so this leaves room for a
 truncated document, and refuses what is 25 times too long before spending 0.1 s on it."""
+
+MAX_LEVELS: Final = 10
+"""Levels of a score that the model was trained on; more are refused, whatever the server's own limit is."""
 
 
 class SparrowProcessor(Processor):
@@ -40,9 +43,14 @@ class SparrowProcessor(Processor):
     def prepare(self, request: DecisionRequest) -> Prepared:
         """One `TextRequest`; its cost is the UTF-8 bytes of the document.
 
-        Raises `RequestTooLarge` above `MAX_REQUEST_CHARS` in total and `TokensExceeded` above
-        `MAX_TEXT_CHARS` in one text. Token limits are the host's to check: only it has the vocabulary.
+        Raises `InvalidRequest` for a score above `MAX_LEVELS`, `RequestTooLarge` above `MAX_REQUEST_CHARS` in
+        total and `TokensExceeded` above `MAX_TEXT_CHARS` in one text. Token limits are the host's to check: only
+        it has the vocabulary.
         """
+        for question in request.questions:
+            if isinstance(question, Score) and len(question.levels) > MAX_LEVELS:
+                message = f"{len(question.levels)} levels; this model reads at most {MAX_LEVELS}"
+                raise InvalidRequest.at(("questions", question.id, "criteria"), message, "too_long")
         document = documents.encode(
             {"state": request.state, "questions": [documents.fields(q) for q in request.questions]}
         )

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from frontend.errors import InternalError, InvalidRequest, Misuse, RequestError
 from frontend.families.base import Decision
-from frontend.limits import MAX_MESSAGE_CHARS, RETRY_AFTER_SECONDS
+from frontend.limits import DEFAULTS, MAX_MESSAGE_CHARS, RETRY_AFTER_SECONDS, ServerLimits
 from frontend.questions import DecisionRequest, printable
 
 Rendered = tuple[int, dict[str, Any], dict[str, str]]
@@ -32,8 +32,8 @@ class Dialect(Protocol):
     def NAME(self) -> str:  # noqa: N802  a constant of the module
         """For metrics and logs."""
 
-    def parse_request(self, document: object) -> DecisionRequest:
-        """The request in the value of a body that `strict_json.parse` accepted.
+    def parse_request(self, document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
+        """The request in the value of a body that `strict_json.parse` accepted, measured by `limits`.
 
         Raises `InvalidRequest` with every reason at once, or `UsageError` for what is valid and not possible here.
         """

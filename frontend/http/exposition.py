@@ -21,12 +21,13 @@ from prometheus_client.registry import Collector
 
 from frontend.deployment import DeploymentStatistics
 from frontend.http import routes
-from frontend.metrics import Histogram
+from frontend.metrics import SECONDS, Histogram
 from frontend.replica import Availability
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.server import Server
 
 MODEL = ["model"]
+REPLICA = ["model", "replica"]
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -98,7 +99,7 @@ class FrontCollector(Collector):
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
     total, buckets = 0, []
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+    for bound, count in zip((*map(str, SECONDS), "+Inf"), histogram.counts, strict=True):
         total += count
         buckets.append((bound, total))
     family.add_metric(labels, buckets, histogram.sum)
@@ -106,12 +107,15 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
 
 def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     depth = GaugeMetricFamily("framehost_queue_depth", "Units that wait for the executor.", labels=MODEL)
-    running = GaugeMetricFamily("framehost_units_running", "Units at the executor, 0 or 1.", labels=MODEL)
+    running = GaugeMetricFamily(
+        "framehost_units_running", "Units at the executors, one per replica at most.", labels=MODEL
+    )
     abandoned = GaugeMetricFamily("framehost_units_abandoned", "Running units whose client has left.", labels=MODEL)
     units = CounterMetricFamily("framehost_units", "Units by their end.", labels=["model", "end"])
     dropped = CounterMetricFamily("framehost_results_dropped", "Results whose client had left.", labels=MODEL)
+    hostless = GaugeMetricFamily("framehost_requests_waiting_for_host", "Requests whose model loads.", labels=MODEL)
     late = CounterMetricFamily(
-        "framehost_replies_unmatched", "Replies of the present host that no unit waited for.", labels=MODEL
+        "framehost_replies_unmatched", "Replies of the present host that no unit waited for.", labels=REPLICA
     )
     for model in statistics:
         scheduler = model.scheduler
@@ -121,9 +125,11 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         for end in ("completed", "failed", "withdrawn"):
             units.add_metric([model.name, end], getattr(scheduler, end))
         dropped.add_metric([model.name], scheduler.dropped_results)
-        if model.link is not None:
-            late.add_metric([model.name], model.link.late + model.link.unknown)
-    yield from (depth, running, abandoned, units, dropped, late)
+        hostless.add_metric([model.name], model.waiting_for_host)
+        for replica in model.replicas:
+            if replica.link is not None:
+                late.add_metric([model.name, str(replica.replica)], replica.link.late + replica.link.unknown)
+    yield from (depth, running, abandoned, units, dropped, hostless, late)
 
 
 def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
@@ -151,16 +157,18 @@ def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentS
 def _models(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     state = GaugeMetricFamily("framehost_model_state", "1 for the state a model is in.", labels=["model", "state"])
     device = GaugeMetricFamily(
-        "framehost_host_device_memory_bytes", "Device memory that a host's allocator holds.", labels=MODEL
+        "framehost_host_device_memory_bytes", "Device memory that a host's allocator holds.", labels=REPLICA
     )
-    busy = GaugeMetricFamily("framehost_host_busy_seconds", "How long the running unit has run.", labels=MODEL)
+    busy = GaugeMetricFamily("framehost_host_busy_seconds", "How long the running unit has run.", labels=REPLICA)
     for model in statistics:
         for availability in Availability:
             state.add_metric([model.name, availability.value], model.availability == availability.value)
-        if isinstance(held := model.host.get("device_bytes"), int):
-            device.add_metric([model.name], held)
-        if isinstance(seconds := model.host.get("busy_s"), float):
-            busy.add_metric([model.name], seconds)
+        for replica in model.replicas:
+            place = [model.name, str(replica.replica)]
+            if isinstance(held := replica.host.get("device_bytes"), int):
+                device.add_metric(place, held)
+            if isinstance(seconds := replica.host.get("busy_s"), float):
+                busy.add_metric(place, seconds)
     yield from (state, device, busy)
 
 
@@ -182,10 +190,11 @@ class SupervisorCollector(Collector):
         memory.add_metric(["front"], front["rss_bytes"])
         memory.add_metric(["supervisor"], report["supervisor_rss_bytes"])
         yield memory
-        labels = ["model", "replica"]
-        restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=labels)
-        resident = GaugeMetricFamily("framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=labels)
-        load = GaugeMetricFamily("framehost_host_load_seconds", "How long the last load took.", labels=labels)
+        restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=REPLICA)
+        resident = GaugeMetricFamily(
+            "framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=REPLICA
+        )
+        load = GaugeMetricFamily("framehost_host_load_seconds", "How long the last load took.", labels=REPLICA)
         # During a swap a model has the hosts of two deployments, and a series must not be there twice.
         places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for host in report["hosts"]:

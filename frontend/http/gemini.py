@@ -20,6 +20,7 @@ from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
+from frontend.limits import DEFAULTS, ServerLimits
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "gemini"
@@ -43,10 +44,10 @@ _STATUSES: Final = {
 }
 
 
-def parse_request(document: object) -> DecisionRequest:
+def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
     """As `Dialect.parse_request`."""
     fields = grammar.an_object(document)
-    faults = Faults()
+    faults = Faults(limits)
     model = grammar.model(fields, faults)
     media: list[str] = []
     state = _text(fields.get("input", MISSING), "input", ("input",), faults, media)

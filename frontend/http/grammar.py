@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from frontend.errors import Fault, InvalidRequest, UsageError
-from frontend.limits import (
-    MAX_FAULTS,
-    MAX_LEVELS,
-    MAX_OPTION_NAME_CHARS,
-    MAX_OPTIONS,
-    MAX_QUESTION_ID_CHARS,
-    MAX_QUESTIONS,
-)
+from frontend.limits import DEFAULTS, MAX_FAULTS, MAX_QUESTION_ID_CHARS, ServerLimits
 from frontend.questions import Question, Text, printable
 
 TEXT: Final = (str, dict, list)
@@ -33,11 +26,13 @@ Loc: TypeAlias = tuple[str | int, ...]
 
 
 class Faults:
-    """Faults of one body, in the order of the walk; further ones are dropped once there are enough."""
+    """Faults of one body, in the order of the walk; further ones are dropped once there are enough. `limits` are
+    those that the body is measured by."""
 
-    __slots__ = ("found",)
+    __slots__ = ("found", "limits")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ServerLimits = DEFAULTS) -> None:
+        self.limits = limits
         self.found: list[Fault] = []
 
     def add(self, loc: Loc, msg: str, kind: str) -> None:
@@ -106,8 +101,9 @@ def some_questions(value: dict[str, Any] | list[Any], faults: Faults) -> bool:
     if not value:
         faults.add(("questions",), "there are no questions; at least 1 is expected", "too_short")
         return False
-    if len(value) > MAX_QUESTIONS:
-        faults.add(("questions",), f"{len(value)} questions; at most {MAX_QUESTIONS} are answered at once", "too_long")
+    if len(value) > faults.limits.questions:
+        msg = f"{len(value)} questions; at most {faults.limits.questions} are answered at once"
+        faults.add(("questions",), msg, "too_long")
         return False
     return True
 
@@ -116,8 +112,8 @@ def check_id(name: str, loc: Loc, faults: Faults) -> None:
     """A question id, or a name that comes back with the answer."""
     if not name:
         faults.add(loc, "a question id is empty; at least 1 character is expected", "too_short")
-    elif len(name) > MAX_QUESTION_ID_CHARS:
-        msg = f"a question id of {len(name)} characters; at most {MAX_QUESTION_ID_CHARS} are allowed"
+    elif len(name) > faults.limits.question_id_chars:
+        msg = f"a question id of {len(name)} characters; at most {faults.limits.question_id_chars} are allowed"
         faults.add(loc, msg, "too_long")
 
 
@@ -174,8 +170,7 @@ def options(fields: dict[str, Any], loc: Loc, faults: Faults) -> tuple[tuple[str
     if not some_options(len(value), loc, faults):
         return ()
     for name, description in value.items():
-        if len(name) > MAX_OPTION_NAME_CHARS:
-            long_name(name, (*loc, name), faults)
+        check_option_name(name, (*loc, name), faults)
         if not (description is None or isinstance(description, TEXT)):
             not_a_description((*loc, name), description, faults)
     return tuple(value.items())
@@ -185,16 +180,17 @@ def some_options(count: int, loc: Loc, faults: Faults) -> bool:
     """Whether a choice has as many options as it may have; none are a fault and still can be walked through."""
     if count == 0:
         faults.add(loc, "there are no options; at least 1 is expected", "too_short")
-    elif count > MAX_OPTIONS:
-        faults.add(loc, f"{count} options; at most {MAX_OPTIONS} are allowed", "too_long")
+    elif count > faults.limits.options:
+        faults.add(loc, f"{count} options; at most {faults.limits.options} are allowed", "too_long")
         return False
     return True
 
 
-def long_name(name: str, loc: Loc, faults: Faults) -> None:
-    """An option name above `MAX_OPTION_NAME_CHARS`."""
-    msg = f"an option name of {len(name)} characters; at most {MAX_OPTION_NAME_CHARS} are allowed"
-    faults.add(loc, msg, "too_long")
+def check_option_name(name: str, loc: Loc, faults: Faults) -> None:
+    """An option's name, which comes back with the answer. It may be empty."""
+    if len(name) > faults.limits.option_name_chars:
+        msg = f"an option name of {len(name)} characters; at most {faults.limits.option_name_chars} are allowed"
+        faults.add(loc, msg, "too_long")
 
 
 def sides(
@@ -242,8 +238,8 @@ def some_levels(count: int, loc: Loc, faults: Faults) -> bool:
     """Whether a score has as many levels as it may have; none are a fault and still can be walked through."""
     if count == 0:
         faults.add(loc, "there are no levels; at least 1 is expected", "too_short")
-    elif count > MAX_LEVELS:
-        faults.add(loc, f"{count} levels; at most {MAX_LEVELS} are allowed", "too_long")
+    elif count > faults.limits.levels:
+        faults.add(loc, f"{count} levels; at most {faults.limits.levels} are allowed", "too_long")
         return False
     return True
 

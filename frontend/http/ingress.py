@@ -16,7 +16,7 @@ from aiohttp.web_exceptions import HTTPException
 
 from frontend import limits
 from frontend.deployment import refused
-from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout
+from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout, UsageError
 from frontend.questions import printable
 from frontend.runtime.admission import BoundedAdmission, Permit, Refusal
 
@@ -41,6 +41,16 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
     if isinstance(verdict, Refusal):
         raise refused(verdict)
     return verdict
+
+
+def refuse_form(request: web.Request) -> None:
+    """Raise `UsageError` for a body in parts, before a byte of it is read: clients send one when there are images.
+    Any other media type is taken for JSON, which is what callers mean who do not say what they send."""
+    if request.content_type.startswith("multipart/"):
+        raise UsageError(
+            f"the body is {printable(request.content_type)}, which is for images, and the models of this server read "
+            "text only: send the request alone, as application/json"
+        )
 
 
 async def expectation(request: web.Request) -> None:

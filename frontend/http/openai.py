@@ -32,7 +32,7 @@ from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, place, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
-from frontend.limits import MAX_OPTION_NAME_CHARS
+from frontend.limits import DEFAULTS, ServerLimits
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "openai"
@@ -71,10 +71,10 @@ class OpenAIRequest(DecisionRequest):
     """One for each question, in the same order."""
 
 
-def parse_request(document: object) -> OpenAIRequest:
+def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> OpenAIRequest:
     """As `Dialect.parse_request`."""
     fields = grammar.an_object(document)
-    faults = Faults()
+    faults = Faults(limits)
     model = grammar.model(fields, faults)
     reader = _Input(faults)
     state = reader.state(fields.get("input", MISSING))
@@ -321,8 +321,7 @@ def _choices(
             msg = "is missing" if sent is MISSING else f"is {kind_of(sent)}"
             faults.add((*place, "value"), f"the value {msg}; a string or a boolean is expected", "string_type")
             continue
-        if len(name) > MAX_OPTION_NAME_CHARS:
-            grammar.long_name(name, (*place, "value"), faults)
+        grammar.check_option_name(name, (*place, "value"), faults)
         if name in taken:
             faults.add((*place, "value"), "another choice has this value already", "duplicate_key")
         taken.add(name)

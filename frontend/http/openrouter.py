@@ -17,6 +17,7 @@ from typing import Final
 from frontend.errors import RequestError
 from frontend.http import systemone
 from frontend.http.dialect import Rendered, retry_after, sentence
+from frontend.limits import DEFAULTS, ServerLimits
 from frontend.questions import DecisionRequest
 
 NAME: Final = "openrouter"
@@ -26,9 +27,9 @@ PREFIX: Final = "typesafe/"
 render = systemone.render
 
 
-def parse_request(document: object) -> DecisionRequest:
+def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
     """As `systemone.parse_request`."""
-    request = systemone.parse_request(document)
+    request = systemone.parse_request(document, limits)
     if request.model is not None and request.model.startswith(PREFIX):
         return replace(request, model=request.model.removeprefix(PREFIX))
     return request

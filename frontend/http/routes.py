@@ -33,6 +33,7 @@ from frontend.http import events, ingress, shapes, strict_json
 from frontend.http.dialect import Dialect, public
 from frontend.http.events import EventStream
 from frontend.keys import Account
+from frontend.limits import ServerLimits
 from frontend.questions import DecisionRequest
 from frontend.requests import RequestRecord
 from frontend.runtime.context import ExecutionContext
@@ -127,13 +128,13 @@ class Exchange:
         self._by_body = by_body
         self._stream = stream
 
-    def read(self, body: bytes, record: RequestRecord) -> DecisionRequest:
+    def read(self, body: bytes, limits: ServerLimits, record: RequestRecord) -> DecisionRequest:
         """The request in `body`. Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
-        document = strict_json.parse(body)
+        document = strict_json.parse(body, max_depth=limits.depth)
         if self._by_body is not None:
             self.dialect = self._by_body(document, self.dialect)
             record.dialect = self.dialect.NAME
-        return self.dialect.parse_request(document)
+        return self.dialect.parse_request(document, limits)
 
     async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.StreamResponse:
         """The answer, or one `RequestError`."""
@@ -164,8 +165,10 @@ class Exchange:
         on_answer: Callable[[str, Answer], None] | None = None,
     ) -> tuple[DecisionRequest, Decision]:
         server.refuse_when_draining()
+        ingress.refuse_form(request)
         deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
-        limit = server.limits.max_body_bytes
+        measures = server.limits
+        limit = measures.max_body_bytes
         with (
             ExecutionContext(clock=server.clock, deadline=deadline, observer=observe) as context,
             context.cancel_on_exit() as guard,
@@ -177,9 +180,11 @@ class Exchange:
                         body = await ingress.read_body(request, permit, limit)
                         record.uploaded()
                         if compute.fits_inline(len(body)):
-                            question = self.read(body, record)
+                            question = self.read(body, measures, record)
                         else:
-                            question = await compute.in_pool(server.pool, context, lambda: self.read(body, record))
+                            question = await compute.in_pool(
+                                server.pool, context, lambda: self.read(body, measures, record)
+                            )
                     record.model = server.resolve(question.model).name
                     if full is not None:
                         raise full
@@ -290,11 +295,12 @@ def _timeout_text(record: Any, budget: float) -> str:
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: one document in the shapes of both listings of the field."""
+    """GET /v1/models: one document in the shapes of both listings of the field, and what a request may have."""
     described = [_described(deployment) for deployment in request.app[SERVER].deployments.values()]
     listed = [{name: model[name] for name in ("name", "description", "release_date")} for model in described]
     data = [{name: model[name] for name in ("id", "object", "created", "owned_by")} for model in described]
-    return json_response(request, {"models": listed, "object": "list", "data": data})
+    x_limits = request.app[SERVER].limits.report()
+    return json_response(request, {"models": listed, "object": "list", "data": data, "x_limits": x_limits})
 
 
 async def model(request: web.Request) -> web.Response:
@@ -302,7 +308,7 @@ async def model(request: web.Request) -> web.Response:
     try:
         deployment = request.app[SERVER].resolve(request.match_info["name"])
     except UnknownModel as error:
-        return _plain_error(request, 404, "model_not_found", error.message)
+        return plain_error(request, 404, "model_not_found", error.message)
     return json_response(request, _described(deployment))
 
 
@@ -337,7 +343,7 @@ async def not_found(request: web.Request) -> web.Response:
         f"there is no route {request.path[:200]!r}: this is a server for decision models. "
         "Ask at POST /v1/systemone or /v1/decisions; see also GET /v1/models, /health, /healthz, /metrics"
     )
-    return _plain_error(request, 404, "not_found_error", text)
+    return plain_error(request, 404, "not_found_error", text)
 
 
 async def no_such_capability(request: web.Request) -> web.Response:
@@ -346,7 +352,7 @@ async def no_such_capability(request: web.Request) -> web.Response:
         f"{request.path[:200]} is for language models; this is a server for decision models, which answer typed "
         "questions about a state: POST /v1/systemone, or /v1/decisions for the decisions API of the same client"
     )
-    return _plain_error(request, 400, "api_usage_error", text)
+    return plain_error(request, 400, "api_usage_error", text)
 
 
 def method_not_allowed(allowed: str) -> Handler:
@@ -354,7 +360,7 @@ def method_not_allowed(allowed: str) -> Handler:
 
     async def refuse(request: web.Request) -> web.Response:
         text = f"{request.method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
-        return _plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
+        return plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
 
     return refuse
 
@@ -362,13 +368,13 @@ def method_not_allowed(allowed: str) -> Handler:
 def protocol_error(request: web.BaseRequest, status: int, text: str) -> web.Response:
     """An error that no route has handled: the request was no HTTP or for no path, or a handler has a bug."""
     word = "not_found_error" if status == 404 else "api_usage_error" if status < 500 else "internal_error"
-    return _plain_error(request, status, word, text)
+    return plain_error(request, status, word, text)
 
 
-def _plain_error(
+def plain_error(
     request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    # Clients of every dialect meet these, so the body can be read by all of them.
+    """An error in the shapes of all dialects: their clients all meet these."""
     text = public(text)
     document = {
         "detail": {"error_type": word, "message": text},

@@ -17,6 +17,7 @@ from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, public, retry_after, with_extras
 from frontend.http.grammar import MISSING, TEXT, Faults, Loc
+from frontend.limits import DEFAULTS, ServerLimits
 from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "systemone"
@@ -31,10 +32,10 @@ _IMAGE_PARTS: Final = {
 describe a screen whose elements have a type "image"."""
 
 
-def parse_request(document: object) -> DecisionRequest:
+def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
     """As `Dialect.parse_request`. A missing model is None here; whether the name exists is for the caller."""
     fields = grammar.an_object(document)
-    faults = Faults()
+    faults = Faults(limits)
     model = grammar.model(fields, faults)
     state = _state(fields.get("state", MISSING), faults)
     questions = grammar.question_map(fields.get("questions", MISSING), faults, _question)

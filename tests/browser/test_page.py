@@ -122,12 +122,16 @@ def test_everything_can_be_done_with_a_keyboard(visit: Visit, server: Framehost)
 
 def test_what_is_missing_is_said_to_whoever_asks_on_purpose(visit: Visit, server: Framehost) -> None:
     """Not on every key while a question is being written; with the server's words and their place."""
+    visit.page.clock.install()
     page = visit.open(server)
     answered(page, "team: billing")
     page.get_by_role("button", name="Add a question").click()
     group = page.get_by_role("group", name="Question 4")
     group.get_by_label("Id").fill("calm")
     group.get_by_label("Type").select_option("noul")
+    asked = len([url for url in visit.requested if url.endswith("/v1/systemone")])
+    page.clock.run_for(60_000)
+    assert len([url for url in visit.requested if url.endswith("/v1/systemone")]) == asked
     expect(page.get_by_role("alert")).to_be_hidden()
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("422: questions, calm, instructions: ")
@@ -173,6 +177,9 @@ def test_texts_of_people_stay_texts(visit: Visit, server: Framehost) -> None:
     group.get_by_label("Id").fill("<b>id</b>")
     expect(page.locator(".answer h3").first).to_contain_text("<b>id</b>: ")
     assert [name for name, _ in shown(page)["<b>id</b>"]] == names
+    code = page.locator("#code").inner_text()
+    criteria = json.loads(code.split("<<'END'\n")[1].removesuffix("\nEND"))["questions"]["<b>id</b>"]["criteria"]
+    assert list(criteria) == names
     assert page.locator("main img, main script, main b").count() == 0
     assert visit.complaints == []
 

@@ -11,7 +11,7 @@ from tests.process.harness import configuration, received, running
 def test_a_front_whose_loop_stands_still_is_replaced_over_warm_hosts(runtime: Path) -> None:
     """It is unready soon; after front_limit its stacks are in the log, it is killed, and the next one serves with the
     same hosts."""
-    config = configuration(runtime / "c.toml", {"toy": {}}, front_limit=2, health="127.0.0.1:0")
+    config = configuration(runtime / "c.toml", {"toy": {}}, front_limit=4, health="127.0.0.1:0")
     with running(runtime, config=config) as server:
         probe = Probe(server)
         host = server.host()["pid"]

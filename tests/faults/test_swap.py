@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -289,3 +290,48 @@ def test_a_swap_keeps_bounds_and_options_of_the_same_family(runtime: Path) -> No
         assert server.swap("toy=toy")[0] == 0
         assert server.model()["identity"] == "mine"
         assert [bound["requests"] for bound in server.model()["admissions"]] == [7]
+
+
+def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
+    """On the address that was configured and nowhere else; every refusal says what is wrong, and the clients of the
+    model notice nothing."""
+    config = configuration(runtime / "c.toml", {"toy": {}}, admin="127.0.0.1:0")
+    with running(runtime, config=config) as server:
+        admin = urlsplit(server.status()["admin"]).port
+
+        def order(path: str, body: object = b"", method: str = "POST") -> tuple[int, Any]:
+            connection = http.client.HTTPConnection("127.0.0.1", admin or 0, timeout=GUARD_S)
+            connection.request(method, path, body if isinstance(body, bytes) else json.dumps(body))
+            response = connection.getresponse()
+            answer = response.status, json.loads(response.read())
+            connection.close()
+            return answer
+
+        status, done = order("/admin/models/toy/swap", {"family": "toy", "options": {"identity": "other"}})
+        assert (status, done["outcome"], done["old"], done["new"]) == (200, "done", "toy@1", "toy@2")
+        assert done["held_bytes"] == 0 < done["freed_bytes"]
+        assert server.model()["identity"] == "other"
+        for path, body, expected, told in [
+            ("/admin/models/nobody/swap", {"family": "toy"}, 404, "there is no model 'nobody'"),
+            ("/admin/models/toy/swap", {}, 422, "family is missing"),
+            ("/admin/models/toy/swap", {"family": "toy", "colour": 1}, 422, "colour"),
+            ("/admin/models/toy/swap", {"family": "toy", "mode": "now"}, 422, "now"),
+            ("/admin/models/toy/swap", [], 422, "not a JSON object"),
+            ("/admin/models/toy/swap", b"{", 422, ""),
+            (
+                "/admin/models/toy/swap",
+                {"family": "toy", "options": {"fail": "load"}},
+                502,
+                "toy@2 has not been touched",
+            ),
+            ("/admin/models/toy/load", {"family": "toy"}, 422, "takes no settings"),
+            ("/admin/models/toy/eat", b"", 404, "there is no route"),
+            ("/v1/systemone", b"{}", 404, "there is no route"),
+        ]:
+            status, answer = order(path, body)
+            assert (status, told in answer["error"]["message"]) == (expected, True), (path, body, answer)
+        assert order("/admin/models/toy/swap", method="GET")[0] == 405
+        assert server.post(b"{}", "/admin/models/toy/swap").status == 404, "not on the main port"
+        assert order("/admin/models/toy/unload") == (200, {"outcome": "done", "message": "toy@2 is unloaded"})
+        assert order("/admin/models/toy/load") == (200, {"outcome": "done", "message": "toy@2 is loaded"})
+        assert server.decide("x").status == 200

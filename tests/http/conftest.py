@@ -13,6 +13,7 @@ from aiohttp import web
 from frontend import app
 from frontend.http.connection import ClientConnection
 from frontend.server import Server, ServerLimits
+from tests.http.main_port import Main, main_port
 
 
 class Edge:
@@ -55,6 +56,13 @@ async def listening(limits_of_server: ServerLimits, **options: Any) -> AsyncIter
     listener.close()
     await runner.cleanup()
     server.pool.shutdown()
+
+
+@pytest.fixture
+async def main(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Main]:
+    """The main port over one model whose host the test plays."""
+    async with main_port(monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ async def test_a_stranger_uploads_nothing(door: Edge) -> None:
     )
     answer = await door.ask(asked.encode())
     assert status(answer) == 401
+    assert b"connection: close" in answer.lower()
     assert door.server.ingress.statistics().admitted == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontend.keys import ApiKey, KeyRing
-from frontend.metrics import Histogram
+from frontend.metrics import SECONDS, Histogram
 from frontend.replica import Availability
 from protocol.messages import Status
-from tests.http.main_port import QUESTION, Main, main_port
+from tests.http.main_port import QUESTION, Main
 from tests.unit.fake_host import failure, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +35,6 @@ REPORT: Mapping[str, Any] = {
     ],
     "swaps": {"m": {"done": 2, "failed": 1}},
 }
-
-
-@pytest.fixture
-async def main(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Main]:
-    async with main_port(monkeypatch) as made:
-        yield made
 
 
 async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_status(main: Main) -> None:
@@ -164,12 +158,12 @@ async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None
 
 async def test_what_a_host_says_of_itself_is_in_the_scrape_after_its_answer(main: Main) -> None:
     """Device memory and how long its unit has run; a scrape does not wait for it."""
-    assert ("framehost_host_device_memory_bytes", "m") not in await main.scrape()
+    assert ("framehost_host_device_memory_bytes", "m", "0") not in await main.scrape()
     main.host.tell(Status(report={"busy": True, "busy_s": 1.5, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
     samples = await main.scrape()
-    assert samples["framehost_host_device_memory_bytes", "m"] == 1024
-    assert samples["framehost_host_busy_seconds", "m"] == 1.5
+    assert samples["framehost_host_device_memory_bytes", "m", "0"] == 1024
+    assert samples["framehost_host_busy_seconds", "m", "0"] == 1.5
 
 
 async def test_states_of_a_model_are_exclusive(main: Main) -> None:
@@ -279,7 +273,8 @@ async def test_every_metric_of_ours_is_documented(main: Main) -> None:
 
 def test_a_value_is_in_the_first_bucket_that_it_is_not_above() -> None:
     """As Prometheus' `le` says; the last count is for what is above all bounds."""
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.5):
+    histogram = Histogram()
+    for value in (0.0, SECONDS[0], 0.00011, 31.0):
         histogram.observe(value)
-    assert (histogram.counts, histogram.sum) == ([2, 1, 1], 5.5)
+    assert histogram.counts == [2, 1, *[0] * (len(SECONDS) - 2), 1]
+    assert histogram.sum == pytest.approx(31.00021)

@@ -179,6 +179,7 @@ async def test_a_decision(listener: Listener) -> None:
     """The family's body as it is, plain JSON, no field and no header of another dialect."""
     status, headers, document = await answered(listener, await listener.host())
     assert (status, document) == (200, {"said": "word", "units": 1, "timed": True})
+    assert "server-timing" not in headers
     assert headers["content-type"] == "application/json"
     assert {name for name in headers if name.startswith("x-")} == set()
     assert listener.held() == [0, 0, 0]

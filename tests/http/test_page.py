@@ -8,9 +8,8 @@ from typing import Any
 
 from frontend.http import access
 from frontend.http.page import HEADERS
-from tests.http.test_metrics import REPORT, Main, main
-
-__all__ = ["main"]
+from tests.http.main_port import Main
+from tests.http.test_metrics import REPORT
 
 
 async def test_a_browser_gets_the_page_and_a_program_json(main: Main) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
 from frontend.cli import check, config
+from frontend.limits import ServerLimits
 from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
@@ -42,6 +44,9 @@ max_requests = 3
 max_cost = 400
 execution_limit = 1.5
 load_limit = 1800
+resident = false
+keep_alive = 300
+replicas = 2
 """
 
 
@@ -83,7 +88,8 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     """Every key arrives where it is used; what is not given has its documented default."""
     found = config.load(write(tmp_path, GOOD))
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
-    assert (found.request_timeout_s, found.max_body_bytes, found.drain_s, found.restarts) == (10.0, 1000, 2.5, 0)
+    assert (found.limits.request_timeout_s, found.limits.max_body_bytes) == (10.0, 1000)
+    assert (found.drain_s, found.restarts) == (2.5, 0)
     assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
     assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
@@ -94,6 +100,21 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
     assert (plain.front_limit_s, plain.health) == (60.0, None)
+    assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
+    assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
+    assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
+
+
+def test_the_limits_of_the_main_port(tmp_path: Path) -> None:
+    """Each key of the table arrives; what is not given has its default; room for uploads is room for one at least."""
+    keys = ("uploads", "upload_bytes", *(field.name for field in dataclasses.fields(ServerLimits)[4:]))
+    table = "".join(f"{key} = {5 + number}\n" for number, key in enumerate(keys))
+    model = '[models.m]\nfamily = "sparrow"\n'
+    found = config.load(write(tmp_path, f"[server]\nmax_body = 6\n[server.limits]\n{table}{model}"))
+    assert dataclasses.astuple(found.limits) == (6, 30.0, 5, 6, 7, 8, 9, 10, 11, 12)
+    assert config.load(write(tmp_path, model)).limits == ServerLimits()
+    large = config.load(write(tmp_path, f"[server]\nmax_body = {2**30}\n{model}"))
+    assert large.limits.ingress_bytes == 2**30
 
 
 def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> None:
@@ -134,6 +155,17 @@ MISTAKES = [
     ("[server]\nrequest_timeout = 86401\n", 2, "server.request_timeout", "at most 86400"),
     ("[server]\ndrain = 86400.5\n", 2, "server.drain", "at most 86400"),
     (f"[server]\nmax_body = {2**40 + 1}\n", 2, "server.max_body", "at most 1099511627776"),
+    ("[server]\n[server.limits]\nquestion = 3\n", 3, "server.limits.question", "unknown key; known here: depth, level"),
+    ("[server]\n[server.limits]\n\noptions = 0\n", 4, "server.limits.options", "0 is not options of a choice, 1 to"),
+    ("[server]\n[server.limits]\nlevels = 1.5\n", 3, "server.limits.levels", "1 to 1000; an integer is needed"),
+    ("[server]\nlimits.depth = 3\n", 2, "server.limits.depth", "4 to 200"),
+    ("[server]\nlimits.depth = 201\n", 2, "server.limits.depth", "4 to 200"),
+    (
+        '[server]\nmax_body = 9\n[server.limits]\nupload_bytes = 8\n[models.m]\nfamily = "sparrow"\n',
+        4,
+        "server.limits.upload_bytes",
+        "8 is less than one body may have",
+    ),
     ("[server]\nrestarts = 1001\n", 2, "server.restarts", "at most 1000"),
     (f'[models.m]\nfamily = "sparrow"\nmax_requests = {2**64}\n', 3, "models.m.max_requests", "limit of 1099511627776"),
     (f'[models.m]\nfamily = "sparrow"\nmax_cost = {2**64}\n', 3, "models.m.max_cost", "limit of 1099511627776"),
@@ -150,6 +182,35 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
+    (
+        '[server]\nport = 90\nadmin = "127.0.0.1:90"\n[models.m]\nfamily = "sparrow"\n',
+        3,
+        "server.admin",
+        "port 90 is the main port already",
+    ),
+    ('[server]\nmax_resident = 0\n[models.m]\nfamily = "sparrow"\n', 2, "server.max_resident", "1 or more"),
+    ('[server]\nmax_resident_bytes = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.max_resident_bytes", "above 0"),
+    (
+        '[server]\nmax_resident = 1\n[models.a]\nfamily = "sparrow"\n[models.b]\nfamily = "sparrow"\n',
+        2,
+        "server.max_resident",
+        "2 models are resident from the start and 1 may be: give resident = false to all but 1 of a, b",
+    ),
+    (
+        '[server]\nmax_resident=1\n[models.a]\nfamily="sparrow"\npin=true\n[models.b]\nfamily="sparrow"\nresident=false',
+        2,
+        "server.max_resident",
+        "the pinned a take all the room",
+    ),
+    ('[models.m]\nfamily = "sparrow"\nresident = 0\n', 3, "models.m.resident", "0 is not true or false"),
+    ('[models.m]\nfamily = "sparrow"\nkeep_alive = -1\n', 3, "models.m.keep_alive", "0 (for ever)"),
+    ('[models.m]\nfamily = "sparrow"\nreplicas = 0\n', 3, "models.m.replicas", "1 or more"),
+    (
+        '[models.m]\nfamily = "sparrow"\nresident = false\npin = true\n',
+        4,
+        "models.m.pin",
+        "what is pinned is resident",
+    ),
     ('[server]\nhealth = "127.0.0.1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "is not ADDRESS:PORT"),
     (
         '[server]\nport = 90\nhealth = "0.0.0.0:90"\n[models.m]\nfamily = "sparrow"\n',

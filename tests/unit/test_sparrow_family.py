@@ -23,11 +23,12 @@ from sparrow_decider import Decider
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
 from executor_host.executors.sparrow import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
 from frontend.answers import score_confidence
-from frontend.errors import InternalError, RequestTooLarge, TokensExceeded
+from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, FamilyOptionError, Prepared
 from frontend.families.sparrow import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
 from frontend.http.strict_json import parse
 from frontend.http.systemone import parse_request, render
+from frontend.limits import ServerLimits
 from frontend.questions import DecisionRequest
 from protocol.payloads import TextRequest
 
@@ -411,6 +412,19 @@ def test_every_text_of_a_question_is_bounded(question: dict[str, Any], place: st
     """Descriptions, levels, sides and structured instructions."""
     with pytest.raises(TokensExceeded, match=place):
         SparrowProcessor({}, {}).prepare(parse_request({"state": "s", "questions": {"q": question}}))
+
+
+def test_levels_are_bounded_by_the_model_too() -> None:
+    """A server may be configured to take more levels than this model was trained on: 10 are answered, 11 refused."""
+
+    def asked(count: int) -> Prepared:
+        question = {"type": "score", "criteria": [f"l{index}" for index in range(count)]}
+        document = {"state": "s", "questions": {"q": question}}
+        return SparrowProcessor({}, {}).prepare(parse_request(document, ServerLimits(levels=1000)))
+
+    assert len(asked(10).units) == 1
+    with pytest.raises(InvalidRequest, match="11 levels; this model reads at most 10"):
+        asked(11)
 
 
 def test_structured_text_is_counted_as_the_model_gets_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from executor_host.launch import slots
+from executor_host.launch import slots, stacks
 from executor_host.launch.base import DeploymentSpec, ProcessExit
 
 
@@ -100,3 +100,27 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
     async with asyncio.timeout(10):
         await slots.HostSlot(owner, spec).start()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()
+
+
+async def test_what_ends_by_itself_while_its_stacks_are_taken_leaves_no_cause_to_the_next(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dump takes up to two seconds; the process may crash in it and the next one be there already."""
+    taken = asyncio.Event()
+
+    async def dump(_: Any) -> str:
+        await taken.wait()
+        return "no stacks"
+
+    monkeypatch.setattr(stacks, "dump", dump)
+    spec = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
+    slot = slots.HostSlot(Owner(tmp_path), spec)  # type: ignore[arg-type]
+    first, second = Handle(), Handle()
+    slot._handle = first  # type: ignore[assignment]
+    slot.overdue("too long")
+    slot._handle, slot._cause = second, ""  # type: ignore[assignment]
+    taken.set()
+    assert slot._overdue is not None
+    await slot._overdue
+    assert slot._cause == ""
+    assert not second.killed.is_set()

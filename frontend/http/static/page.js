@@ -288,7 +288,7 @@ function show(asked, response, elapsed, timing) {
 // The live view
 
 const MIB = 2 ** 20;
-const TONES = { ready: "good", ok: "good", loading: "warn", warming: "warn", restarting: "warn", degraded: "warn" };
+const TONES = { ready: "good", ok: "good", loading: "warn", warming: "warn", restarting: "warn", degraded: "warn", absent: "" };
 const tone = (word) => TONES[word] ?? "bad";
 
 function hostText(host) {
