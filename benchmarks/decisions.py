@@ -65,6 +65,12 @@ ASKED: Final[tuple[dict[str, Any], ...]] = (
     {"type": "score", "instructions": "How urgent is it?", "criteria": ["can wait", "this week", "today"]},
 )
 
+SUBJECTS: Final = (
+    "order", "charge", "refund", "account", "delivery", "invoice", "card", "support",
+    "price", "return", "address", "password", "contract", "product", "complaint", "thanks",
+)  # fmt: skip
+"""The first word of each question, so that no two of a request share more than the state."""
+
 OURS, THEIRS = "framehost", "transformers serve"
 
 
@@ -129,7 +135,7 @@ class Bench:
             (state, questions): json.dumps(
                 {
                     "state": texts[state],
-                    "questions": {f"q{index}": ASKED[index % len(ASKED)] for index in range(questions)},
+                    "questions": {f"q{index}": _question(index) for index in range(questions)},
                 }
             ).encode()
             for state in STATES
@@ -216,6 +222,11 @@ def _ask(running: Running, body: bytes, connection: http.client.HTTPConnection |
     finally:
         if connection is None:
             own.close()
+
+
+def _question(index: int) -> dict[str, Any]:
+    asked = ASKED[index % len(ASKED)]
+    return {**asked, "instructions": f"{SUBJECTS[index]}: {asked['instructions']}"}
 
 
 def _text(folder: Path, tokens: int) -> str:
