@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-browser lint format types chaos bench lock clean
+.PHONY: help install serve test test-browser test-js test-extra lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
+	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
+	@echo "make test-extra  run the clients that need an environment of their own"
 	@echo "make lint     ruff and mypy"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
@@ -44,6 +46,17 @@ test-browser: $(VENV)/test.stamp
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq --yes --no-install-recommends chromium fonts-dejavu-core > /dev/null; }
 	$(BIN)/python -m pytest tests/browser $(ARGS)
+
+# The exact versions of the lock file; node's own test runner.
+test-js: $(VENV)/test.stamp
+	command -v npm > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq --yes --no-install-recommends nodejs npm > /dev/null; }
+	cd tests/js && npm ci --silent --no-audit --no-fund
+	$(BIN)/python -m tests.js.run
+
+# ARGS=openrouter runs only that client. What it said last is in docs/conformance.md.
+test-extra: $(VENV)/test.stamp
+	$(BIN)/python -m tests.clients.extra.run $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

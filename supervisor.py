@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from executor_host import inspection
+from executor_host.launch import local, strangers
 from executor_host.launch import swap as swapping
 from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
@@ -217,6 +218,8 @@ class Supervisor:
             self._front.look()
             for slot in self._fleet.slots:
                 slot.look()
+            if os.getpid() == 1:
+                strangers.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
 
     def health(self) -> Health:

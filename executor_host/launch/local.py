@@ -17,6 +17,9 @@ from pathlib import Path
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.reaper import Reaper
 
+STARTED: set[int] = set()
+"""The process ids of children that have not been waited for; see `strangers`."""
+
 TAIL_BYTES = 64 * 1024
 """How much of a process's output is kept for its death report."""
 
@@ -95,6 +98,7 @@ class LocalProcess(ProcessHandle):
         self._output = output
         self._guard = guard
         self._pid = transport.get_pid()
+        STARTED.add(self._pid)
         if reaper is not None:
             reaper.add(self._pid)
 
@@ -104,6 +108,7 @@ class LocalProcess(ProcessHandle):
 
     async def wait(self) -> ProcessExit:
         await self._output.exited.wait()
+        STARTED.discard(self._pid)
         # Whatever it started and left behind is in its group; a group without members is fine.
         self._signal_group(signal.SIGKILL)
         if self._reaper is not None:
