@@ -68,8 +68,8 @@ def test_no_request_fails_while_the_model_is_swapped_again_and_again(runtime: Pa
         load = Load(server.port, CONNECTIONS)
         for number in range(SWAPS):
             pid = server.host()["pid"]
-            status, told = server.swap("sparrow=sparrow")
-            assert status == 0, told
+            outcome = server.order("swap", "sparrow", family="sparrow")
+            assert outcome.code == "done", outcome
             assert not psutil.pid_exists(pid), "success is told when the former process is gone"
             (host,) = server.status()["hosts"]
             assert (host["deployment"], host["role"]) == (f"sparrow@{number + 2}", "current")
