@@ -301,7 +301,8 @@ def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
 
         def order(path: str, body: object = b"", method: str = "POST") -> tuple[int, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", admin or 0, timeout=GUARD_S)
-            connection.request(method, path, body if isinstance(body, bytes) else json.dumps(body))
+            sent = body if isinstance(body, bytes) else json.dumps(body)
+            connection.request(method, path, sent, {"Content-Type": "application/json"})
             response = connection.getresponse()
             answer = response.status, json.loads(response.read())
             connection.close()
