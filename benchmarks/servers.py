@@ -35,6 +35,8 @@ class Target:
     path: str = "/v1/systemone"
     busy: bool = False
     """Whether its model burns 1 ms, so that 1,000 requests a second are all there is."""
+    first: bytes = request.BODY
+    """What it is asked until it answers."""
 
 
 def _floor(module: str, *arguments: str) -> tuple[str, ...]:
@@ -89,8 +91,8 @@ class Running:
 
 
 @contextmanager
-def started(target: Target, directory: Path) -> Iterator[Running]:
-    """Run a server for as long as the block lasts. Raises `ServerFailed`."""
+def started(target: Target, directory: Path, patience_s: float = START_S) -> Iterator[Running]:
+    """Run a server for as long as the block lasts. Raises `ServerFailed` when it does not answer in time."""
     port = _free_port()
     log = directory / f"{target.name}.log"
     environment = {
@@ -112,19 +114,19 @@ def started(target: Target, directory: Path) -> Iterator[Running]:
         )
     server = Running(target, process, port, log)
     try:
-        _wait_for_answer(server)
+        _wait_for_answer(server, patience_s)
         server.start_s = time.perf_counter() - begin
         yield server
     finally:
         processes.stop(process)
 
 
-def _wait_for_answer(server: Running) -> None:
-    deadline = time.monotonic() + START_S
+def _wait_for_answer(server: Running, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline and server.process.poll() is None:
-        connection = http.client.HTTPConnection(HOST, server.port, timeout=START_S)
+        connection = http.client.HTTPConnection(HOST, server.port, timeout=patience_s)
         try:
-            connection.request("POST", server.target.path, request.BODY, {"Content-Type": "application/json"})
+            connection.request("POST", server.target.path, server.target.first, {"Content-Type": "application/json"})
             response = connection.getresponse()
             request.check(response.status, response.read())
             return

@@ -99,6 +99,8 @@ class Host:
         self._place = place
         self._control = ControlLane(context, place.control, board, place.security)
         self._looked = 0.0
+        self.trouble = ""
+        """Why it could not start, once that is so."""
 
     @property
     def control(self) -> str:
@@ -151,7 +153,7 @@ class Host:
     def _cannot_start(self, status: HostExit, error: Exception, *, tell_trace: bool = True) -> HostExit:
         if tell_trace:
             traceback.print_exception(error)
-        text = str(error) or type(error).__name__
+        text = self.trouble = str(error) or type(error).__name__
         print(f"cannot start: {text}", file=sys.stderr, flush=True)
         self._board.announce(_failure("executor_error", text[:1000], fatal=True, dispatched=False))
         return status

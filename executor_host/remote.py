@@ -114,7 +114,7 @@ def serve(
     status = host.run()
     authenticator.stop()
     context.destroy(linger=None)
-    lane.leave(status, f"{status.name.lower()}; its log is where it ran")
+    lane.leave(status, host.trouble or f"{status.name.lower().replace('_', ' ')}; its log is where it ran")
     return status
 
 

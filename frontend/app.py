@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, exposition, gemini, ingress, openrouter, page, routes, systemone
+from frontend.http import access, admin, exposition, gemini, ingress, openrouter, page, routes, systemone
 from frontend.server import Server
 
 _SYSTEM_ONE = routes.decisions(systemone, streams=True)
@@ -54,6 +54,9 @@ def build(server: Server) -> web.Application:
         app.middlewares.append(access.guard(server.keys, render=access.render_refusal))
     for path, handler in POST:
         _add(app, path, "POST", handler)
+    if server.keys is not None:
+        for path, handler in admin.POST:
+            _add(app, path, "POST", handler)
     for path, handler in GET:
         _add(app, path, "GET", handler)
     _add_spelling(app, "/", "GET", page.index)

@@ -203,6 +203,8 @@ class Deployment:
     @property
     def availability(self) -> Availability:
         """Of the best replica: one that is ready is enough."""
+        if len(self._replicas) == 1:  # every request asks
+            return self._replicas[0].availability
         states = [replica.availability for replica in self._replicas]
         order = (Availability.READY, Availability.RESTARTING, Availability.LOADING, Availability.ABSENT)
         return next((state for state in order if state in states), Availability.FAILED)
@@ -421,6 +423,8 @@ class Deployment:
         ]
         if not fit:
             return None
+        if len(fit) == 1:
+            return fit[0]
         chosen = min(
             fit,
             key=lambda replica: (

@@ -121,6 +121,13 @@ class UnsupportedEncoding(RequestError):
     error_type = "api_usage_error"
 
 
+class UnsupportedMediaType(RequestError):
+    """The body is of a media type that this route does not take, whatever is in it."""
+
+    status = 415
+    error_type = "api_usage_error"
+
+
 class BadEncoding(RequestError):
     """The body says it is compressed and does not decompress, or ends too early."""
 

@@ -30,7 +30,6 @@ from executor_host.backbones.qwen3_5 import FORK_BYTES, PASS_PADDING, SUFFIX_TOK
 
 Tokens: TypeAlias = NDArray[np.int64]
 
-
 Way: TypeAlias = Literal["alone", "forked", "packed"]
 """How rows are read: every one by itself, as transformers does it, or from shared states."""
 
@@ -195,17 +194,11 @@ class Reader:
         owner = np.repeat(np.arange(len(rows)), lengths)
         mask = np.ones((len(owner), before + len(owner)), np.bool_)
         mask[:, before:] = np.tri(len(owner), dtype=np.bool_) & (owner[:, None] == owner)
-        layout = {
-            "attention_mask": self._upload(mask[None, None]),
-            "position_ids": self._upload(
-                np.concatenate([np.arange(before, before + length) for length in lengths])[None]
-            ),
-        }
-        tokens = np.concatenate([row.tokens[before:] for row in rows])
+        places = np.concatenate([np.arange(before, before + length) for length in lengths])
+        layout = {"attention_mask": self._upload(mask[None, None]), "position_ids": self._upload(places[None])}
+        tokens = self._upload(np.concatenate([row.tokens[before:] for row in rows])[None])
         wanted = np.concatenate([row.positions - before + start for row, start in zip(rows, starts, strict=True)])
-        numbers = self._forward(self._upload(tokens[None]), self._upload(wanted[None]), _fork(state.cache, 1), layout)[
-            0
-        ]
+        numbers = self._forward(tokens, self._upload(wanted[None]), _fork(state.cache, 1), layout)[0]
         ends = np.cumsum([len(row.positions) for row in rows]).tolist()
         return [numbers[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 

@@ -32,8 +32,10 @@ from executor_host.executors.transformers_checkpoint import Checkpoint
 KINDS: Final = ("noul", "choice", "score")
 
 TOLERANCE: Final = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
-"""How far apart two ways of reading may be, as a part of the largest score. It is rounding, with room to spare; a state
-that is lost or read wrongly is apart by the scores themselves."""
+"""How far apart two ways of reading may be, as a part of the largest score: rounding, with room to spare."""
+
+BLIND: Final = 0.25
+"""And as a part of what the options of a question differ by: more could hide a state that was lost or read wrongly."""
 
 EXAMPLE_STATE: Final = "The customer was charged twice for one order last week and asks for the money back. " * 4
 EXAMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -73,11 +75,13 @@ class Scores:
 class Model:
     """A loaded model on one device, with its tokenizer and its decision config. One thread."""
 
-    def __init__(self, model: Any, tokenizer: Any, config: Any, kind: str, device: Any) -> None:
-        """`config`: a `transformers.decision.DecisionConfig`. Raises `ConfigurationError` when none of the labels can
-        be read."""
-        self._model, self.tokenizer, self.config, self.kind = model, tokenizer, config, kind
-        self.device = device
+    def __init__(self, pipeline: Any, kind: str) -> None:
+        """`pipeline`: transformers' own `DecisionPipeline`. Raises `ConfigurationError` when none of the labels can be
+        read."""
+        self._pipeline, self.kind = pipeline, kind
+        model, config = pipeline.model, pipeline.decision_config
+        self._model, self._tokenizer, self._config = model, pipeline.tokenizer, config
+        self.device = pipeline.device
         self.dtype = str(model.dtype).removeprefix("torch.")
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
@@ -108,7 +112,7 @@ class Model:
         """Raises the `ValueError` of transformers' own parsing for a question that it, or this model, cannot read."""
         from transformers.decision import parse_questions
 
-        for question in parse_questions(dict(questions), self.config):
+        for question in parse_questions(dict(questions), self._config):
             most = len(self.labels[question.type])
             if len(question.options) > most:
                 raise ValueError(
@@ -118,7 +122,9 @@ class Model:
     def prepare(self, state: Any, questions: Mapping[str, Any]) -> list[Prompt]:
         """The prompts that transformers makes of a request. Raises what its parsing and its templates raise."""
         prompts = []
-        for inputs, asked in self.config.prepare_inputs({"state": state, "questions": dict(questions)}, self.tokenizer):
+        for inputs, asked in self._config.prepare_inputs(
+            {"state": state, "questions": dict(questions)}, self._tokenizer
+        ):
             row = Row(inputs["input_ids"][0].numpy(), inputs["marks"].numpy() - 1)
             if len(row.positions) != len(asked):
                 raise ConfigurationError(f"the template has {len(row.positions)} marks for {len(asked)} questions")
@@ -143,9 +149,7 @@ class Model:
             if self.kind != "head":
                 self._keep_label_rows(prompts, expected)
             if not self._agrees(self._reader, prompts, expected):
-                raise ConfigurationError(
-                    "the scores of this model depend on more than its prompts; it cannot be served"
-                )
+                raise ConfigurationError("the scores of this model are not those of transformers' own pipeline")
             if execution != "rows":
                 self._way = next((way for way in self._ways() if self._shares(way, prompts, expected)), "alone")
         if execution == "shared" and self._way == "alone":
@@ -181,7 +185,7 @@ class Model:
 
         for count in range(len(labels), 0, -1):
             try:
-                label_token_ids(self.tokenizer, tuple(labels[:count]))
+                label_token_ids(self._tokenizer, tuple(labels[:count]))
             except ValueError:
                 continue
             return list(labels[:count])
@@ -197,7 +201,7 @@ class Model:
         if columns is None:
             from transformers.decision import label_token_ids
 
-            columns = label_token_ids(self.tokenizer, labels)
+            columns = label_token_ids(self._tokenizer, labels)
             if self.label_rows is not None:
                 columns = [self._kept[token] for token in columns]
             self._columns[labels] = columns
@@ -211,8 +215,8 @@ class Model:
         whole = self._model.get_output_embeddings()
         if type(whole) is not torch.nn.Linear:
             return
-        tokens = {token for labels in self.labels.values() for token in label_token_ids(self.tokenizer, labels)}
-        rows = sorted(tokens)
+        readable = [labels for labels in self.labels.values() if labels]
+        rows = sorted({token for labels in readable for token in label_token_ids(self._tokenizer, labels)})
         head = torch.nn.Linear(
             whole.in_features, len(rows), whole.bias is not None, device=whole.weight.device, dtype=whole.weight.dtype
         )
@@ -264,7 +268,7 @@ class Model:
                 tail = torch.from_numpy(prompt.row.tokens[int(prompt.row.positions[-1]) + 1 :])
                 values.append(
                     [
-                        self.config.logits_processors[question.type](tail, numbers[index, self._columns_of(question)])
+                        self._config.logits_processors[question.type](tail, numbers[index, self._columns_of(question)])
                         for index, question in enumerate(prompt.questions)
                     ]
                 )
@@ -273,13 +277,8 @@ class Model:
     # Trying
 
     def _as_transformers_does(self, asked: Mapping[str, Any]) -> list[list[Any]]:
-        from transformers.pipelines import DecisionPipeline
-
-        pipeline = DecisionPipeline(
-            model=self._model, tokenizer=self.tokenizer, decision_config=self.config, device=self.device
-        )
-        prompts = pipeline.preprocess({"state": EXAMPLE_STATE, "questions": dict(asked)})
-        scores: list[list[Any]] = pipeline.forward(prompts)["scores"]
+        prompts = self._pipeline.preprocess({"state": EXAMPLE_STATE, "questions": dict(asked)})
+        scores: list[list[Any]] = self._pipeline.forward(prompts)["scores"]
         return scores
 
     def _agrees(self, reader: Reader, prompts: Sequence[Prompt], expected: list[list[Any]]) -> bool:
@@ -295,7 +294,8 @@ class Model:
         theirs = torch.cat([score.double().cpu() for scores in expected for score in scores])
         ours = torch.cat([score for scores in found for score in scores])
         apart = float((ours - theirs).abs().max())
-        return apart <= TOLERANCE[self.dtype] * float(theirs.abs().max())
+        spread = max(float(score.max() - score.min()) for scores in expected for score in scores)
+        return apart <= min(TOLERANCE[self.dtype] * float(theirs.abs().max()), BLIND * spread)
 
 
 def _reads_together(config: Any) -> bool:
@@ -320,14 +320,21 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     if checkpoint.gguf:
         where["gguf_file"] = checkpoint.gguf
     try:
+        from transformers.pipelines import DecisionPipeline
+
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]  # what a causal model is asked with
         config = transformers.AutoConfig.from_pretrained(**where)
         model, decision_config, kind = _model(transformers, config, {**where, "dtype": getattr(torch, dtype)})
-        model = model.eval().requires_grad_(False).to(target)
-        if decision_config.adapter:
-            model.load_adapter(
-                str(checkpoint.folder), adapter_kwargs={"subfolder": decision_config.adapter}, local_files_only=True
-            )
+        # Which puts the model on the device, and the adapter of the decision config onto the model.
+        pipeline = DecisionPipeline(
+            model=model.eval().requires_grad_(False),
+            tokenizer=tokenizer,
+            decision_config=decision_config,
+            device=target,
+        )
+        loaded = Model(pipeline, kind)
+        loaded.fit(execution=execution)
     except ConfigurationError:
         raise
     except Exception as error:  # transformers raises whatever the first thing that it stumbles over raises
@@ -335,16 +342,6 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
             raise
         reason = str(error).strip().partition("\n")[0]
         raise ConfigurationError(f"transformers cannot load it: {type(error).__name__}: {reason}") from error
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # what a causal model is asked with
-    loaded = Model(model, tokenizer, decision_config, kind, target)
-    try:
-        loaded.fit(execution=execution)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        if devices.is_of_the_device(error, target.type):
-            raise
-        raise ConfigurationError(f"transformers cannot decide with it: {type(error).__name__}: {error}") from error
     return loaded
 
 

@@ -208,6 +208,7 @@ class RemoteLauncher(HostLauncher):
             host.address = message.control
             host.listening.set()
         elif isinstance(message, Leaving):
+            self._say(host.hello.model, f"{host.describe()} leaves: {message.words}")
             host.left(message)
             del self._hosts[peer]
 

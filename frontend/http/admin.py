@@ -1,4 +1,5 @@
-"""What an operator may do over HTTP, on a listener of its own that exists only where one was configured.
+"""What an operator may do over HTTP: on a listener of its own that exists only where one was configured, and on the
+main port where there are API keys.
 
     POST /admin/models/NAME/swap     {"family": ..., "path": ..., "options": {...}, "mode": "start-first"}
     POST /admin/models/NAME/load     no body
@@ -6,18 +7,31 @@
 
 The answer comes when it is done, which may take as long as a model takes to load; an order is carried out to its
 end also when its client leaves. The supervisor does it, one order per name at a time: another is 409.
+
+Who gives orders is looked at before what they are. With keys it takes one that has `admin = true`. Without, whoever
+can connect to the listener may, but no web page that somebody on this machine has open:
+
+    what a page's script can do                   what stops it
+    -------------------------------------------   ------------------------------------------------------------
+    a form's POST, which needs no permission      only application/json is taken, which a browser asks about first
+    any request that says where it comes from     an `Origin` that the configuration does not allow is refused
+    a name that it makes point to this machine    a `Host` that is a name is refused, localhost excepted
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from frontend.errors import InvalidRequest, RequestError
+from frontend.errors import Forbidden, InvalidRequest, RequestError, TimedOut, UnsupportedMediaType
 from frontend.http import access, ingress, routes, strict_json
+from frontend.questions import printable
 from frontend.server import Server
+from protocol.errors import ProtocolError
 from protocol.messages import Order
 
 ACTIONS: Final = ("swap", "load", "unload")
@@ -34,9 +48,9 @@ def build(server: Server) -> web.Application:
     app[routes.SERVER] = server
     if server.keys is not None:
         app.middlewares.append(access.guard(server.keys, without=frozenset(), render=access.render_refusal))
-    for action in ACTIONS:
-        resource = app.router.add_resource(f"/admin/models/{{name}}/{action}")
-        resource.add_route("POST", _handler(action), expect_handler=ingress.expectation)
+    for path, handler in POST:
+        resource = app.router.add_resource(path)
+        resource.add_route("POST", handler, expect_handler=ingress.expectation)
         resource.add_route("*", routes.method_not_allowed("POST"), expect_handler=ingress.expectation)
     app.router.add_route("*", "/{path:(?s:.*)}", _not_found, expect_handler=ingress.expectation)
     return app
@@ -45,15 +59,19 @@ def build(server: Server) -> web.Application:
 def _handler(action: str) -> routes.Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
+            _check_sender(request)
             settings = await _settings(request)
             if settings and action != "swap":
                 raise InvalidRequest.at((), f"{action} takes no settings; an empty body is expected", "extra_forbidden")
+            order = Order(action=action, model=request.match_info["name"], settings=settings)
+            try:
+                outcome = await request.app[routes.SERVER].carry_out(order)
+            except ProtocolError as error:
+                raise InvalidRequest.at((), f"the settings cannot be passed on: {error}", "value_error") from None
         except RequestError as error:
             response = routes.plain_error(request, error.status, error.error_type, error.message)
             response.force_close()
             return response
-        order = Order(action=action, model=request.match_info["name"], settings=settings)
-        outcome = await request.app[routes.SERVER].carry_out(order)
         status = STATUSES[outcome.code]
         if status != 200:
             return routes.plain_error(request, status, outcome.code, outcome.message)
@@ -62,12 +80,46 @@ def _handler(action: str) -> routes.Handler:
     return handle
 
 
+POST: Final = tuple((f"/admin/models/{{name}}/{action}", _handler(action)) for action in ACTIONS)
+"""Paths and their handlers."""
+
+
+def _check_sender(request: web.Request) -> None:
+    """Raise `Forbidden` or `UnsupportedMediaType` for a request that may give no orders, whatever its body is."""
+    server = request.app[routes.SERVER]
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is not None and origin not in server.origins:
+        raise Forbidden(f"web pages at {printable(origin)} may give no orders; `cors` names the origins that may")
+    if server.keys is None:
+        # A script cannot know a key, but it can have the name of its own page point here.
+        _check_host(request.headers.get(hdrs.HOST, ""))
+    elif not request[routes.ACCOUNT].admin:
+        raise Forbidden("the API key may not give orders; it takes one with admin = true")
+    if request.content_type != "application/json":
+        raise UnsupportedMediaType("orders are sent as application/json, with or without a body")
+
+
+def _check_host(host: str) -> None:
+    if not host:
+        return  # no browser leaves it out
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name != "localhost":
+            ipaddress.ip_address(name)
+    except ValueError:
+        at = printable(host)
+        raise Forbidden(f"without API keys, orders are taken at an IP address or at localhost, not at {at}") from None
+
+
 async def _settings(request: web.Request) -> dict[str, Any]:
     """The JSON object of the body, empty for an empty one. Raises `RequestError`."""
     server = request.app[routes.SERVER]
     with ingress.admit(request, server.ingress, MAX_BODY_BYTES) as permit:
-        async with asyncio.timeout(server.limits.request_timeout_s):
-            body = await ingress.read_body(request, permit, MAX_BODY_BYTES)
+        try:
+            async with asyncio.timeout(server.limits.request_timeout_s):
+                body = await ingress.read_body(request, permit, MAX_BODY_BYTES)
+        except TimeoutError:
+            raise TimedOut(f"the upload took longer than {server.limits.request_timeout_s:g} s") from None
     document = strict_json.parse(body) if body else {}
     if not isinstance(document, dict):
         raise InvalidRequest.at((), "the body is not a JSON object", "json_invalid")

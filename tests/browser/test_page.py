@@ -215,6 +215,14 @@ def test_the_live_view_shows_models_hosts_and_deaths(visit: Visit, server: Frame
     assert len([url for url in visit.requested if url.endswith("/status")]) == asked
 
 
+def test_a_page_that_was_opened_a_moment_too_early_catches_up(visit: Visit, server: Framehost) -> None:
+    """The models could not be read at first: they are there with the next look, and the example is answered."""
+    visit.page.route("**/v1/models", lambda route: route.abort(), times=1)
+    page = visit.open(server)
+    answered(page, "team: billing")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("sparrow")
+
+
 def test_with_keys_the_page_asks_for_one_and_keeps_it_in_the_tab(visit: Visit, locked: Framehost) -> None:
     """A wrong one is said; a right one works, survives a reload, and is nowhere that outlives the tab."""
     page = visit.open(locked)

@@ -68,8 +68,8 @@ def test_no_request_fails_while_the_model_is_swapped_again_and_again(runtime: Pa
         load = Load(server.port, CONNECTIONS)
         for number in range(SWAPS):
             pid = server.host()["pid"]
-            status, told = server.swap("sparrow=sparrow")
-            assert status == 0, told
+            outcome = server.order("swap", "sparrow", family="sparrow")
+            assert outcome.code == "done", outcome
             assert not psutil.pid_exists(pid), "success is told when the former process is gone"
             (host,) = server.status()["hosts"]
             assert (host["deployment"], host["role"]) == (f"sparrow@{number + 2}", "current")
@@ -301,7 +301,8 @@ def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
 
         def order(path: str, body: object = b"", method: str = "POST") -> tuple[int, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", admin or 0, timeout=GUARD_S)
-            connection.request(method, path, body if isinstance(body, bytes) else json.dumps(body))
+            sent = body if isinstance(body, bytes) else json.dumps(body)
+            connection.request(method, path, sent, {"Content-Type": "application/json"})
             response = connection.getresponse()
             answer = response.status, json.loads(response.read())
             connection.close()

@@ -162,3 +162,54 @@ def save(model: Any, folder: Path, seed: int) -> None:
             elif name == "model.norm.weight":
                 parameter.fill_(0.3)
     model.save_pretrained(folder)
+
+
+def write_gguf(file: Path, *, seed: int = 5) -> Path:
+    """A Llama chat model in one GGUF file, unquantized; its folder is made if need be."""
+    import gguf
+    import numpy as np
+
+    words = json.loads(tokenizer(file.parent / "words").backend_tokenizer.to_str())["model"]
+    texts = sorted(words["vocab"], key=words["vocab"].__getitem__)
+    size, inner, heads = SIZES["hidden_size"], SIZES["intermediate_size"], SIZES["num_attention_heads"]
+    keys = size // heads * SIZES["num_key_value_heads"]
+    writer = gguf.GGUFWriter(str(file), "llama")
+    writer.add_block_count(SIZES["num_hidden_layers"])
+    writer.add_context_length(SIZES["max_position_embeddings"])
+    writer.add_embedding_length(size)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(SIZES["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(size // heads)
+    writer.add_vocab_size(len(texts))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(texts)
+    kinds = [gguf.TokenType.CONTROL if text in SPECIAL else gguf.TokenType.NORMAL for text in texts]
+    writer.add_token_types(kinds)
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in words["merges"]])
+    writer.add_eos_token_id(words["vocab"][SPECIAL[0]])
+    writer.add_chat_template(CHAT_TEMPLATE)
+    shapes = {
+        "attn_q": (size, size), "attn_k": (keys, size), "attn_v": (keys, size), "attn_output": (size, size),
+        "ffn_gate": (inner, size), "ffn_up": (inner, size), "ffn_down": (size, inner),
+    }  # fmt: skip
+    generator = np.random.default_rng(seed)
+
+    def add(name: str, *shape: int, scale: float) -> None:
+        writer.add_tensor(name, (generator.standard_normal(shape) * scale).astype(np.float32))
+
+    add("token_embd.weight", len(texts), size, scale=0.5)
+    add("output.weight", len(texts), size, scale=0.7 * size**-0.5)
+    writer.add_tensor("output_norm.weight", np.ones(size, np.float32))
+    for layer in range(SIZES["num_hidden_layers"]):
+        for name, shape in shapes.items():
+            add(f"blk.{layer}.{name}.weight", *shape, scale=0.7 * shape[-1] ** -0.5)
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(size, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -43,11 +43,13 @@ class Edge:
 
 
 @asynccontextmanager
-async def listening(limits_of_server: ServerLimits, **options: Any) -> AsyncIterator[Edge]:
-    """A listening front; `options` are fields of its `Server`."""
+async def listening(
+    limits_of_server: ServerLimits, build: Callable[[Server], web.Application] = app.build, **options: Any
+) -> AsyncIterator[Edge]:
+    """A listening front; `build` makes the application, `options` are fields of its `Server`."""
     loop = asyncio.get_running_loop()
     server = Server(loop, limits_of_server, **options)
-    runner = web.AppRunner(app.build(server), handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(build(server), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     http = runner.server
     assert http is not None

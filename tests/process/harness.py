@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from frontend.cli import status as status_command
+from frontend.cli.line import line as line_to
+from protocol.messages import Order, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "toy"
@@ -137,10 +139,23 @@ class Framehost:
 
     def status(self) -> dict[str, Any]:
         """What `framehost status` knows."""
+        with self._our_runtime_directory():
+            return status_command.ask(self.port)
+
+    def order(self, action: str, model: str, **settings: Any) -> Outcome:
+        """An operator's order to its end, without the command in between."""
+        with self._our_runtime_directory(), line_to(self.port) as supervisor:
+            supervisor.say(Order(action=action, model=model, settings=settings))
+            while not isinstance(message := supervisor.hear(patient=True), Outcome):
+                pass
+            return message
+
+    @contextmanager
+    def _our_runtime_directory(self) -> Iterator[None]:
         before = os.environ.get("XDG_RUNTIME_DIR")
         os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
         try:
-            return status_command.ask(self.port)
+            yield
         finally:
             if before is None:
                 del os.environ["XDG_RUNTIME_DIR"]

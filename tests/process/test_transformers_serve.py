@@ -67,13 +67,16 @@ def answers(port: int) -> bool:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Framehost]:
-    """A framehost with one model, named as its folder, on the CPU and on one thread."""
+def serving(*folders: Path) -> Iterator[Framehost]:
+    """A framehost with a model for each folder, named as it, on the CPU and on one thread each."""
     with short_directory() as directory:
         config = directory / "c.toml"
         config.write_text(
-            f"[models.{folder.name}]\nfamily = 'transformers'\npath = {json.dumps(str(folder))}\n"
-            f"[models.{folder.name}.options]\ndevice = 'cpu'\nmax_tokens = 1000\n"
+            "".join(
+                f"[models.{folder.name}]\nfamily = 'transformers'\npath = {json.dumps(str(folder))}\n"
+                f"[models.{folder.name}.options]\ndevice = 'cpu'\nmax_tokens = 1000\n"
+                for folder in folders
+            )
         )
         with running(directory, config=config, environment={"OMP_NUM_THREADS": "1"}, wait=False) as started:
             until(lambda: any("serving" in line for line in started.lines), started.process, started.log)
@@ -135,11 +138,11 @@ def test_a_chat_model_is_served(chat: Framehost) -> None:
     check_answers(chat, "chat")
 
 
-@pytest.mark.parametrize("name", ["labels", "head"])
-def test_the_other_kinds_are_served(folders: dict[str, Path], name: str) -> None:
-    """A checkpoint with a decision config, and one with a decision head, each in a server of its own."""
-    with serving(folders[name]) as server:
-        check_answers(server, name)
+def test_the_other_kinds_are_served(folders: dict[str, Path]) -> None:
+    """A checkpoint with a decision config and one with a decision head, in one server."""
+    with serving(folders["labels"], folders["head"]) as server:
+        check_answers(server, "labels")
+        check_answers(server, "head")
 
 
 def test_what_is_refused(chat: Framehost) -> None:

@@ -319,6 +319,7 @@ async function look() {
   try {
     const { document: now } = await fetched("/status");
     health(now.status, tone(now.status));
+    if (!$("model").options.length) begin();  // it could not be reached when the page was opened
     document.querySelector("#models tbody").replaceChildren(...now.models.map(modelRow));
     const deaths = now.deaths.map((death) => element("li", {},
       element("time", { dateTime: new Date(1000 * death.at).toISOString() }, new Date(1000 * death.at).toLocaleTimeString()),

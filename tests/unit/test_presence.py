@@ -1,0 +1,218 @@
+"""A deployment without hosts, one that is about to lose them, and one that its name does not mean any more."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from frontend.deployment import Moved
+from frontend.errors import HostDied, Unavailable, UsageError
+from frontend.replica import Availability
+from protocol import families
+from protocol.states import Role
+from tests.unit import fake_family
+from tests.unit.fake_host import FakeHost, until, zmq_context
+from tests.unit.test_deployment import Bench
+
+
+@pytest.fixture(autouse=True)
+def _family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(families.BUILT_IN, "fake", fake_family.FAKE)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """What the table says of it now."""
+    return {"role": "current", "present": True, "refusal": "", **changes}
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    with zmq_context() as context:
+        made = Bench(context, max_requests=10, max_cost=100)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+async def absent(bench: Bench) -> Bench:
+    """A deployment that has no host."""
+    bench.deployment.assume(row(present=False))
+    for replica in bench.deployment._replicas:
+        replica.availability = Availability.ABSENT
+    bench.told.clear()
+    return bench
+
+
+async def waits(bench: Bench, number: int = 1) -> None:
+    await until(lambda: bench.deployment.statistics().waiting_for_host == number, f"{number} wait for a host")
+
+
+async def test_a_valid_request_wants_a_host_once_and_is_prepared_by_what_it_reports(absent: Bench) -> None:
+    """Nothing is queued or costs anything before there is a host; then it is prepared anew and executed."""
+    first, second = absent.ask(), absent.ask()
+    await waits(absent, 2)
+    assert absent.deployment.wanted
+    assert absent.told.count("wanted") == 1
+    assert absent.held() == [(2, 0), (0, 0)], "a slot, and no cost"
+    absent.deployment.assume(row())
+    assert not absent.deployment.wanted
+    host = await absent.host()
+    for _ in range(2):
+        host.answer((await host.unit()).call)
+    await first
+    await second
+    assert absent.told[-1] == "idle"
+    assert absent.held() == [(0, 0), (0, 0)]
+
+
+async def test_a_bad_request_wants_nothing(absent: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused by what is in the folder alone."""
+
+    def prepare(_: object) -> object:
+        raise UsageError("this family does not")
+
+    monkeypatch.setattr(absent.deployment.processor, "prepare", prepare)
+    with pytest.raises(UsageError):
+        await absent.ask()
+    assert "wanted" not in absent.told
+
+
+async def test_who_leaves_does_not_want_any_more(absent: Bench) -> None:
+    """The last one takes the wish back."""
+    asked = absent.ask()
+    await waits(absent)
+    asked.cancel()
+    await asyncio.wait([asked])
+    assert not absent.deployment.wanted
+    assert absent.told[0] == "wanted"
+    assert "idle" in absent.told
+    assert absent.held() == [(0, 0), (0, 0)]
+
+
+async def test_a_request_whose_time_is_over_before_there_is_a_host_is_told_so(absent: Bench) -> None:
+    """503 with Retry-After, and not 504: it was never taken."""
+    with pytest.raises(Unavailable, match="could not be loaded within the request's time") as caught:
+        async with asyncio.timeout_at(absent.loop.time() + 0.05):
+            await absent._decide("x", 10, 0.05)
+    assert caught.value.retry_after
+    assert not absent.deployment.wanted
+
+
+async def test_a_refusal_ends_who_waits_and_whoever_comes(absent: Bench) -> None:
+    """There cannot be room: 503 with the reason, at once."""
+    asked = absent.ask()
+    await waits(absent)
+    absent.deployment.assume(row(present=False, refusal="it is too large"))
+    with pytest.raises(Unavailable, match="it is too large"):
+        await asked
+    with pytest.raises(Unavailable, match="it is too large"):
+        await absent.ask()
+
+
+async def test_a_host_that_cannot_be_started_ends_who_waits(absent: Bench) -> None:
+    """The supervisor gives up: 503, and whoever comes then does not wait."""
+    asked = absent.ask()
+    await waits(absent)
+    absent.deployment.assume(row())
+    host = FakeHost(absent.zmq)
+    absent.hosts.append(host)
+    absent.deployment.host_down(host.down(will_restart=False))
+    with pytest.raises(Unavailable, match="has failed"):
+        await asked
+    with pytest.raises(Unavailable):
+        await absent.ask()
+
+
+@pytest.mark.parametrize("role", ["held", "retired"])
+async def test_who_waits_for_a_host_goes_along_when_the_name_moves(absent: Bench, role: str) -> None:
+    """Nothing was prepared: the caller looks again what the name means. The deployment counts as drained meanwhile."""
+    asked = absent.ask()
+    await waits(absent)
+    absent.told.clear()
+    absent.deployment.assume(row(present=False, role=role))
+    assert absent.told == ["drained"], "who only waits needs no host"
+    with pytest.raises(Moved):
+        await asked
+    assert absent.deployment.role is Role(role)
+
+
+async def test_one_that_is_to_leave_finishes_what_it_has_and_takes_nobody(bench: Bench) -> None:
+    """Drained is said when the last request that needs the host has ended, and not before; newcomers want a host."""
+    host = await bench.host("1-a")
+    asked = bench.ask()
+    unit = await host.unit()
+    bench.told.clear()
+    bench.deployment.assume(row(present=False))
+    assert "drained" not in bench.told
+    newcomer = bench.ask()
+    await waits(bench)
+    assert bench.deployment.wanted
+    host.answer(unit.call)
+    await asked
+    assert "drained" in bench.told
+    assert host.units.empty()
+    bench.deployment.host_down(host.down(will_restart=False))
+    assert bench.deployment.availability is Availability.ABSENT
+    bench.deployment.assume(row())
+    assert bench.deployment.availability is Availability.LOADING
+    successor = await bench.host("2-b")
+    successor.answer((await successor.unit()).call)
+    await newcomer
+
+
+async def test_a_retired_deployment_is_drained_when_its_last_request_has_ended(bench: Bench) -> None:
+    """Also one that it had before; told again after every table, for a supervisor that waits."""
+    host = await bench.host()
+    first, second = bench.ask(), bench.ask()
+    unit = await host.unit()
+    await bench.waiting(1)
+    bench.told.clear()
+    bench.deployment.assume(row(role="retired"))
+    host.answer(unit.call)
+    await first
+    assert "drained" not in bench.told
+    host.answer((await host.unit()).call)
+    await second
+    assert bench.told.count("drained") == 1
+    bench.deployment.assume(row(role="retired"))
+    assert bench.told.count("drained") == 2
+
+
+async def test_the_least_loaded_ready_replica_is_chosen_and_one_death_leaves_the_other() -> None:
+    """Units of one request stay together, equals take turns, a dead one gets nobody new, and its queue waits for it."""
+    with zmq_context() as context:
+        two = Bench(context, replicas=2)
+        hosts = []
+        for number in range(2):
+            host = FakeHost(context, f"{number + 1}-a")
+            two.hosts.append(host)
+            hosts.append(host)
+            two.deployment.host_up(dataclasses.replace(host.up(), replica=number))
+        replicas = two.deployment._replicas
+        await until(lambda: all(replica.availability is Availability.READY for replica in replicas), "both")
+        work = [two.ask("units:2"), two.ask(), two.ask()]
+        units = [await host.unit() for host in hosts]
+        await until(
+            lambda: [replica.load for replica in two.deployment._replicas] == [2, 1], "a third behind the first"
+        )
+        two.deployment.host_down(dataclasses.replace(hosts[0].down(), replica=0))
+        with pytest.raises(HostDied):
+            await work[0]
+        assert two.deployment.availability is Availability.READY
+        late = [two.ask(), two.ask()]
+        await until(lambda: [replica.load for replica in replicas] == [1, 3], "behind the living one")
+        hosts[1].answer(units[1].call)
+        for _ in late:
+            hosts[1].answer((await hosts[1].unit()).call)
+        await asyncio.gather(work[1], *late)
+        assert not work[2].done()
+        successor = FakeHost(context, "3-a")
+        two.hosts.append(successor)
+        two.deployment.host_up(dataclasses.replace(successor.up(), replica=0))
+        successor.answer((await successor.unit()).call)
+        await work[2]
+        two.close()
