@@ -23,17 +23,17 @@ import zmq
 from frontend import compute, limits
 from frontend.answers import Answer
 from frontend.assets import unpacked
-from frontend.errors import QueueFull, RequestError, RequestTooLarge, Unavailable
+from frontend.errors import Unavailable
 from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.families.native import HostView, NativeProfile
-from frontend.hostlink import LinkStatistics
-from frontend.keys import Account
 from frontend.questions import DecisionRequest
-from frontend.replica import Availability, Replica, ReplicaStatistics, replaced, unavailable_text
+from frontend.refusals import permit
+from frontend.replica import Availability, Replica, replaced, unavailable_text
 from frontend.requests import RequestRecord
-from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission, Refusal
+from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
+from frontend.statistics import DeploymentStatistics
 from protocol import families
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
@@ -78,36 +78,6 @@ class Listener(Protocol):
 
     def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
         """A host of it has owed an answer for longer than the execution limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeploymentStatistics:
-    """One reading of everything countable about a deployment."""
-
-    id: str
-    name: str
-    role: str
-    present: bool
-    requests: int
-    """Open requests that have come as far as this deployment."""
-    waiting_for_host: int
-    """Of these, those that nothing was prepared for yet, because there is no host."""
-    idle_s: float | None
-    """How long no request has been here; None while one is."""
-    family: str
-    availability: str
-    incarnation: str
-    """Of the first replica; `replicas` has all."""
-    identity: str
-    last_death: str
-    scheduler: SchedulerStatistics
-    """The sum over all replicas."""
-    admissions: tuple[AdmissionStatistics, ...]
-    link: LinkStatistics | None
-    """Of the first replica."""
-    host: Mapping[str, Any]
-    """What the first replica's host last said of itself; empty until it was asked."""
-    replicas: tuple[ReplicaStatistics, ...]
 
 
 class Deployment:
@@ -277,12 +247,15 @@ class Deployment:
         """Whether a request has to wait for a host before it can be prepared."""
         return self._cold or not self.present
 
-    async def arrival(self, context: ExecutionContext) -> None:
+    async def arrival(self, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
         """Wait until there is a host that requests can be prepared for; the front has one started meanwhile.
 
-        The request has been found valid, and is inside `in_use`. Raises `Unavailable` when no host will come, or
-        none has come in the request's time; `Moved` when the name means another deployment, or is about to.
+        The request was found valid, as `prepared` shows, and is inside `in_use`. Raises what admission would refuse
+        it with: nothing is loaded for that. Raises `Unavailable` when no host will come, or none has come in the
+        request's time; `Moved` when the name means another deployment, or is about to.
         """
+        for layer, cost in self._layers_after_preparation(prepared, record):
+            permit(layer, cost).release()
         self._waiting += 1
         try:
             if self._waiting == 1 and self._listener is not None:
@@ -332,7 +305,9 @@ class Deployment:
 
     def host_down(self, down: HostDown) -> None:
         """The process of one replica is gone."""
-        self._replicas[down.replica].host_down(down, wanted_gone=not self.present)
+        # What is held or to leave is stopped on purpose: whoever comes meanwhile waits for what follows.
+        wanted_gone = not self.present or self.role is Role.HELD
+        self._replicas[down.replica].host_down(down, wanted_gone=wanted_gone)
         if not self.present and all(replica.availability is Availability.ABSENT for replica in self._replicas):
             self._cold = True
 
@@ -350,7 +325,7 @@ class Deployment:
     def take_slot(self, context: ExecutionContext) -> None:
         """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
         if self._slots is not None and not context.holds(self._slots):
-            self._admit(self._slots, 0, context)
+            context.retain(permit(self._slots, 0))
 
     async def decide(
         self,
@@ -375,7 +350,7 @@ class Deployment:
             prepared = await self.computed(context, size, lambda: processor.prepare(request))
             if self.cold:
                 # It is valid by what is in the folder. The host's facts decide how it is rendered.
-                await self.arrival(context)
+                await self.arrival(prepared, context, record)
                 processor, identity = self.processor, self.identity
                 prepared = await self.computed(context, size, lambda: processor.prepare(request))
             record.prepared()
@@ -397,10 +372,8 @@ class Deployment:
         `identity`: of the weights it was prepared for, which must still be these. All units go to one replica.
         Errors and cancellation as `decide`.
         """
-        if self._cost is not None:
-            self._admit(self._cost, prepared.cost, context)
-        if record.account is not None:
-            self._admit_account(record.account, prepared.cost, context)
+        for layer, cost in self._layers_after_preparation(prepared, record):
+            context.retain(permit(layer, cost))
         self.refuse_unless_expected(context)
         replica = self._choose(identity)
         outputs: list[object] = []
@@ -437,18 +410,17 @@ class Deployment:
         chosen.last_used = self._choices
         return chosen
 
-    def _admit_account(self, account: Account, cost: int, context: ExecutionContext) -> None:
-        if account.requests is not None:
-            self._admit(account.requests, 0, context)
-        if account.cost is not None:
-            self._admit(account.cost, cost, context)
-
-    @staticmethod
-    def _admit(layer: BoundedAdmission, cost: int, context: ExecutionContext) -> None:
-        verdict = layer.try_admit(cost)
-        if isinstance(verdict, Refusal):
-            raise refused(verdict)
-        context.retain(verdict)
+    def _layers_after_preparation(
+        self, prepared: Prepared, record: RequestRecord
+    ) -> Iterator[tuple[BoundedAdmission, int]]:
+        """What refuses a request by what it turned out to be, with what it asks of each."""
+        if self._cost is not None:
+            yield self._cost, prepared.cost
+        if record.account is not None:
+            if record.account.requests is not None:
+                yield record.account.requests, 0
+            if record.account.cost is not None:
+                yield record.account.cost, prepared.cost
 
     def refuse_unless_expected(self, context: ExecutionContext) -> None:
         """Raise `Unavailable` when there is no host and none is expected soon enough for this request."""
@@ -513,14 +485,3 @@ class Deployment:
 
     def __repr__(self) -> str:
         return f"<Deployment {self.id!r} {self.role.value} {self.availability.value} {self._replicas!r}>"
-
-
-def refused(refusal: Refusal) -> RequestError:
-    """The client's answer to a refusal: which budget, what was asked, what is in use, what the bound is."""
-    text = (
-        f"the budget {refusal.admission!r} refused this request: {refusal.limit} requested {refusal.requested}, "
-        f"in use {refusal.used}, limit {refusal.bound}"
-    )
-    if refusal.permanent:
-        return RequestTooLarge(text)
-    return QueueFull(text, retry_after=1)

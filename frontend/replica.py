@@ -15,20 +15,19 @@ import enum
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import zmq
 
 from frontend import limits
 from frontend.errors import HostDied
-from frontend.hostlink import HostLink, LinkStatistics, Outputs
+from frontend.hostlink import HostLink, Outputs
 from frontend.overdue import OverdueWatch
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import Occupation, SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import Occupation, SerialScheduler
+from frontend.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
@@ -46,21 +45,6 @@ class Availability(enum.Enum):
     FAILED = "failed"
     ABSENT = "absent"
     """There is no host, and a request that needs one has it started."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStatistics:
-    """One reading of everything countable about a replica."""
-
-    replica: int
-    availability: str
-    incarnation: str
-    identity: str
-    last_death: str
-    scheduler: SchedulerStatistics
-    link: LinkStatistics | None
-    host: Mapping[str, Any]
-    """What the host last said of itself; empty until it was asked."""
 
 
 class Replica:

@@ -19,12 +19,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from frontend.deployment import DeploymentStatistics
 from frontend.http import routes
 from frontend.metrics import SECONDS, Histogram
 from frontend.replica import Availability
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.server import Server
+from frontend.statistics import DeploymentStatistics
 
 MODEL = ["model"]
 REPLICA = ["model", "replica"]

@@ -15,10 +15,10 @@ from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 from aiohttp.web_exceptions import HTTPException
 
 from frontend import limits
-from frontend.deployment import refused
 from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout, UsageError
 from frontend.questions import printable
-from frontend.runtime.admission import BoundedAdmission, Permit, Refusal
+from frontend.refusals import permit, refused
+from frontend.runtime.admission import BoundedAdmission, Permit
 
 ENCODINGS = frozenset({"identity", "gzip", "deflate", "zstd"})
 """Content encodings the HTTP library decodes for us; it passes others through undecoded, so they are refused."""
@@ -37,10 +37,7 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
-    verdict = ingress.try_admit(min(limit, limits.INGRESS_STEP_BYTES) if announced is None else announced)
-    if isinstance(verdict, Refusal):
-        raise refused(verdict)
-    return verdict
+    return permit(ingress, min(limit, limits.INGRESS_STEP_BYTES) if announced is None else announced)
 
 
 def refuse_form(request: web.Request) -> None:

@@ -115,7 +115,7 @@ async def _decided_by(
     if full is not None:
         raise full
     if deployment.cold and prepared.units:
-        await deployment.arrival(context)
+        await deployment.arrival(prepared, context, record)
         profile, identity = deployment.native, deployment.identity
         prepared = await _prepared(deployment, profile, body, context)
     record.prepared()

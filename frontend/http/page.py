@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from frontend.deployment import DeploymentStatistics
 from frontend.http import routes
 from frontend.runtime.admission import AdmissionStatistics
+from frontend.statistics import DeploymentStatistics
 
 STATIC: Final = Path(__file__).with_name("static")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frontend.deployment import Moved
-from frontend.errors import HostDied, Unavailable, UsageError
+from frontend.errors import HostDied, RequestTooLarge, Unavailable, UsageError
 from frontend.replica import Availability
 from protocol import families
 from protocol.states import Role
@@ -81,6 +81,14 @@ async def test_a_bad_request_wants_nothing(absent: Bench, monkeypatch: pytest.Mo
     assert "wanted" not in absent.told
 
 
+async def test_a_request_that_admission_would_refuse_wants_nothing(absent: Bench) -> None:
+    """Too costly for ever: 413, and no model is loaded to find that out."""
+    with pytest.raises(RequestTooLarge):
+        await absent.ask("cost:101")
+    assert "wanted" not in absent.told
+    assert absent.held() == [(0, 0), (0, 0)]
+
+
 async def test_who_leaves_does_not_want_any_more(absent: Bench) -> None:
     """The last one takes the wish back."""
     asked = absent.ask()
@@ -125,6 +133,18 @@ async def test_a_host_that_cannot_be_started_ends_who_waits(absent: Bench) -> No
         await asked
     with pytest.raises(Unavailable):
         await absent.ask()
+
+
+async def test_one_that_is_stopped_for_its_successor_has_not_failed(bench: Bench) -> None:
+    """In the middle of a stop-first swap health is not told of a failure: whoever comes waits."""
+    host = await bench.host()
+    bench.deployment.assume(row(role="held"))
+    bench.deployment.host_down(host.down(will_restart=False))
+    assert bench.deployment.availability is Availability.ABSENT
+    bench.deployment.assume(row(role="held"))
+    assert bench.deployment.availability is Availability.LOADING
+    await bench.host("2-b")
+    assert bench.deployment.availability is Availability.READY
 
 
 @pytest.mark.parametrize("role", ["held", "retired"])
