@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-browser test-js test-extra lint format types chaos bench lock clean
+.PHONY: help install serve test chromium test-browser test-js test-extra lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -41,17 +41,23 @@ serve: $(VENV)/base.stamp
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
 
-# ARGS=--screenshots writes those of the documentation anew.
-test-browser: $(VENV)/test.stamp
+chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq --yes --no-install-recommends chromium fonts-dejavu-core > /dev/null; }
+
+# ARGS=--screenshots writes those of the documentation anew.
+test-browser: $(VENV)/test.stamp chromium
 	$(BIN)/python -m pytest tests/browser $(ARGS)
 
-# The exact versions of the lock file; node's own test runner.
-test-js: $(VENV)/test.stamp
+# The exact versions of the lock file.
+tests/js/node_modules: tests/js/package-lock.json
 	command -v npm > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq --yes --no-install-recommends nodejs npm > /dev/null; }
 	cd tests/js && npm ci --silent --no-audit --no-fund
+	touch $@
+
+# Node's own test runner.
+test-js: $(VENV)/test.stamp tests/js/node_modules
 	$(BIN)/python -m tests.js.run
 
 # ARGS=openrouter runs only that client. What it said last is in docs/conformance.md.

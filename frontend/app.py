@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, admin, exposition, gemini, ingress, openrouter, page, routes, systemone
+from frontend.http import access, admin, exposition, gemini, ingress, openapi, openrouter, page, routes, systemone
 from frontend.server import Server
 
 _SYSTEM_ONE = routes.decisions(systemone, streams=True)
@@ -19,17 +19,7 @@ POST = (
     ("/v1/decisions", routes.decisions_by_shape),
     ("/decisions", routes.decisions_by_shape),
     ("/v1beta/decisions", routes.decisions(gemini)),
-    *(
-        (path, routes.no_such_capability)
-        for path in (
-            "/v1/chat/completions",
-            "/v1/completions",
-            "/v1/embeddings",
-            "/v1/responses",
-            "/v1/messages",
-            "/api/v1/chat/completions",
-        )
-    ),
+    *((path, routes.no_such_capability) for path in openapi.MISDIRECTED),
 )
 GET = (
     ("/v1/models", routes.models),
@@ -38,6 +28,7 @@ GET = (
     ("/healthz", routes.alive),
     ("/metrics", exposition.metrics),
     ("/status", page.status),
+    ("/openapi.json", openapi.document),
     ("/static/page.js", page.script),
     ("/static/page.css", page.style),
 )

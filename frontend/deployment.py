@@ -430,7 +430,9 @@ class Deployment:
         wait = self._back_at() - self._loop.time()
         remaining = context.remaining()
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
-        if availability is Availability.FAILED or wait > patience:
+        # Late by as much as we would have waited for it: nobody knows when it comes, if it does.
+        late = -wait > limits.RESTART_WAIT_S
+        if availability is Availability.FAILED or wait > patience or late:
             raise Unavailable(
                 f"{self._unavailable_text()}: the request was not started", retry_after=self._retry_after()
             )

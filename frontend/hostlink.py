@@ -21,7 +21,16 @@ from typing import Any
 import zmq
 
 from frontend import sockets
-from frontend.errors import DeadlineExceeded, HostDied, HostLost, InternalError, Misuse, RequestError, Unavailable
+from frontend.errors import (
+    DeadlineExceeded,
+    HostDied,
+    HostLost,
+    InternalError,
+    InvalidRequest,
+    Misuse,
+    RequestError,
+    Unavailable,
+)
 from frontend.overdue import OverdueWatch
 from frontend.runtime.dispatch import Dispatch
 from protocol.curve import Security
@@ -75,6 +84,9 @@ def reported(failure: Failure) -> Exception:
     Its status is a hint between the two processes: a client gets only those that it has been told of.
     """
     if failure.code == "input":
+        if failure.status == InvalidRequest.status:
+            # A body that fails validation has one shape in each dialect, whoever has found it.
+            return InvalidRequest.at(tuple(failure.where), failure.message, failure.error_type)
         return HostFailure(failure)
     if failure.code == "expired":
         return DeadlineExceeded(failure.message)

@@ -249,7 +249,10 @@ class Replica:
         """Whole seconds until a new try makes sense, within the bounds of the header."""
         if self.availability is Availability.FAILED:
             return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
-        return max(1, min(limits.RETRY_AFTER_SECONDS[1], math.ceil(min(self.back_at - self._loop.time(), 60.0))))
+        least, most = limits.RETRY_AFTER_SECONDS
+        left = self.back_at - self._loop.time()
+        # One that should have been back long ago: nobody knows.
+        return most if -left > limits.RESTART_WAIT_S else max(least, min(most, math.ceil(min(left, 60.0))))
 
     def unavailable_text(self) -> str:
         """Why nothing can be executed here, for the client."""

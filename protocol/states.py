@@ -158,9 +158,10 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A native dialect may ask nothing, and nothing is executed then.
     (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,
-    # A refusal is only possible before the first unit was sent.
+    # Before its first unit was sent; and of input whose fault only the host could see.
     (RequestState.RECEIVED, RequestEvent.REFUSE): RequestState.REFUSED,
     (RequestState.PREPARED, RequestEvent.REFUSE): RequestState.REFUSED,
+    (RequestState.RUNNING, RequestEvent.REFUSE): RequestState.REFUSED,
     **{(state, RequestEvent.FAIL): RequestState.FAILED for state in _OPEN},
     **{(state, RequestEvent.EXPIRE): RequestState.EXPIRED for state in _OPEN},
     **{(state, RequestEvent.CANCEL): RequestState.CANCELLED for state in _OPEN},

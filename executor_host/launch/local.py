@@ -128,8 +128,12 @@ class LocalProcess(ProcessHandle):
         return ProcessExit.of(returncode)
 
     def send_signal(self, number: signal.Signals) -> None:
+        # Not by the transport: its look whether the process still runs can take the exit status away from asyncio.
         if not self._output.exited.is_set():
-            self._transport.send_signal(number)
+            try:
+                os.kill(self._pid, number)
+            except ProcessLookupError:
+                pass
 
     def kill(self) -> None:
         if not self._output.exited.is_set():

@@ -1,7 +1,8 @@
-"""One server with the embedded model for all suites and clients."""
+"""One server for all suites and clients of a worker: with the embedded model, and with a tiny Decider checkpoint."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.process.conftest import runtime, short_directory
 from tests.process.harness import Framehost, running
 
-__all__ = ["runtime", "server"]
+__all__ = ["decider", "runtime", "server"]
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,21 @@ def server() -> Iterator[Framehost]:
     with short_directory() as directory, running(directory, "sparrow=sparrow") as server:
         yield server
         server.wait(server.idle, "idle")
+
+
+@pytest.fixture(scope="session")
+def decider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framehost]:
+    for needed in ("torch", "transformers", "tokenizers"):
+        pytest.importorskip(needed, reason="the decider family needs framehost[torch]")
+    from tests.helpers import tiny_decider
+
+    path = tiny_decider.write(tmp_path_factory.mktemp("decider") / "tiny")
+    with short_directory() as directory:
+        config = directory / "c.toml"
+        config.write_text(
+            f"[models.decider]\nfamily = 'decider'\npath = {json.dumps(str(path))}\n"
+            "[models.decider.options]\ndevice = 'cpu'\n"
+        )
+        with running(directory, config=config, environment={"OMP_NUM_THREADS": "1"}) as server:
+            yield server
+            server.wait(server.idle, "idle")

@@ -1,6 +1,7 @@
-"""The field's other suites against the embedded model: contracts that hold, and batches that do not leak.
+"""The field's suites against the embedded model and a tiny Decider: contracts that hold, and batches that do not leak.
 
-The conformance suite itself is in `tests/process/test_conformance.py`, and with keys in `test_access_keys.py`.
+The conformance suite is run against the embedded model in `tests/process/test_conformance.py`, and with keys in
+`test_access_keys.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.process.harness import GUARD_S, Framehost
 
@@ -33,7 +36,7 @@ CONTRACT = {
                 },
                 "harm": {"type": "score", "instructions": "How large is it?", "criteria": ["small", "large"]},
             },
-            "expect": {"team": {"choice": "billing"}},
+            "expect": {"refund": {"noul": 0.5, "noul_tolerance": 1.0}},
         }
     ],
 }
@@ -48,20 +51,36 @@ def run(server: Framehost, tool: str, *arguments: str | Path) -> str:
     return ended.stdout
 
 
-def test_jevcheck_finds_the_same_answers_twice(server: Framehost, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["server", "decider"])
+def test_jevcheck_finds_the_same_answers_twice(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     """The strictest reader of numbers (sums within 1e-6) records a contract and finds it kept; an alias is resolved."""
+    server: Framehost = request.getfixturevalue(name)
+    model = next(iter(server.get("/health").json["models"]))
     contract, recorded = tmp_path / "contract.json", tmp_path / "recorded.json"
-    contract.write_text(json.dumps(CONTRACT))
+    contract.write_text(json.dumps({**CONTRACT, "baseline_model": model}))
     run(server, "jevcheck", "record", contract, "--out", recorded)
-    run(server, "jevcheck", "compare", contract, "--from", recorded, "--to", "sparrow")
-    run(server, "jevcheck", "eval", contract, "--candidate-model", "jev-latest", "--allow-unpinned")
+    run(server, "jevcheck", "compare", contract, "--from", recorded, "--to", model)
+    alias = ("--baseline-model", "jev-latest", "--allow-unpinned")
+    run(server, "jevcheck", "record", contract, "--out", tmp_path / "alias.json", *alias)
 
 
-def test_jevbench_finds_that_questions_do_not_see_each_other(server: Framehost, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["server", "decider"])
+def test_jevbench_finds_that_questions_do_not_see_each_other(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
     """Isolation is 100: batching, order, duplicates and ids change nothing. The other relations are the model's."""
-    endpoint = ("--url", f"{server.url}/v1/systemone", "--model", "sparrow")
+    server: Framehost = request.getfixturevalue(name)
+    endpoint = ("--url", f"{server.url}/v1/systemone", "--model", "jev-latest")
     run(server, "jevbench", "check", *endpoint)
     report = tmp_path / "report.json"
     suite = ("--suite", "examples", "--concurrency", "8", "--no-cache")
     run(server, "jevbench", "eval", *endpoint, *suite, "--out", report)
     assert json.loads(report.read_text())["scores"]["groups"]["BAT.isolation"] == 1.0
+
+
+def test_jevcompat_finds_nothing_in_a_decider(decider: Framehost, tmp_path: Path) -> None:
+    """Every MUST and every SHOULD that applies to a server without keys."""
+    report = tmp_path / "report.json"
+    run(decider, "jevcompat", "test", decider.url, "--json", report)
+    results = json.loads(report.read_text())["results"]
+    assert [entry["id"] for entry in results if entry["status"] not in ("pass", "skip")] == []

@@ -185,3 +185,13 @@ def test_no_unit_follows_one_that_died_with_its_host(runtime: Path) -> None:
         assert server.decide({"tag": "after", "mark": str(mark)}).status == 200
         assert tagged(mark) == ["0", "1", "after"]
         server.wait(server.idle, "idle")
+
+
+def test_input_that_only_the_host_can_refuse_is_no_failure(server: Framehost) -> None:
+    """The client's fault is counted as one, whoever has found it: nobody is woken up for it."""
+    before = server.status()["front"]["requests"]["ended"]
+    assert server.decide({"op": "refuse"}).status == 400
+    server.wait(server.idle, "idle")
+    after = server.status()["front"]["requests"]["ended"]
+    assert after.get("refused", 0) == before.get("refused", 0) + 1
+    assert after.get("failed", 0) == before.get("failed", 0)

@@ -13,15 +13,18 @@ from aiohttp import web
 from frontend import app
 from frontend.http.connection import ClientConnection
 from frontend.server import Server, ServerLimits
+from tests.http.declared import Declared
 from tests.http.main_port import Main, main_port
 
 
 class Edge:
     """A listening front without models. `ask` opens a connection and sends raw bytes."""
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: Server, port: int, declared: Declared) -> None:
         self.server = server
         self.port = port
+        self.declared = declared
+        """What of its responses is not in its document; a test that leaves something there fails."""
 
     async def connect(self, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -49,15 +52,18 @@ async def listening(
     """A listening front; `build` makes the application, `options` are fields of its `Server`."""
     loop = asyncio.get_running_loop()
     server = Server(loop, limits_of_server, **options)
-    runner = web.AppRunner(build(server), handler_cancellation=True, shutdown_timeout=0.1)
+    application = build(server)
+    declared = Declared(server, application)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     http = runner.server
     assert http is not None
     listener = await loop.create_server(lambda: ClientConnection(http), "127.0.0.1", 0)
-    yield Edge(server, listener.sockets[0].getsockname()[1])
+    yield Edge(server, listener.sockets[0].getsockname()[1], declared)
     listener.close()
     await runner.cleanup()
     server.pool.shutdown()
+    assert declared.problems == []
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from frontend.http.connection import ClientConnection
 from frontend.replica import Availability
 from frontend.server import Server, ServerLimits
 from protocol import families
+from tests.http.declared import Declared
 from tests.unit import fake_family
 from tests.unit.fake_host import FakeHost, until, zmq_context
 
@@ -45,7 +46,9 @@ class Main:
         self.url = ""
 
     async def open(self) -> None:
-        self.runner = web.AppRunner(app.build(self.server), handler_cancellation=True, shutdown_timeout=0.1)
+        application = app.build(self.server)
+        self.declared = Declared(self.server, application)
+        self.runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await self.runner.setup()
         http = self.runner.server
         assert http is not None
@@ -62,6 +65,7 @@ class Main:
         self.deployment.close()
         self.host.close()
         self.server.pool.shutdown()
+        assert self.declared.problems == []
 
     async def post(self, state: str = "x", **fields: Any) -> ClientResponse:
         body = {"state": state, "questions": QUESTION, **fields}

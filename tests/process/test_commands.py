@@ -42,6 +42,7 @@ def test_status_and_decide_of_a_running_server(runtime: Path) -> None:
             f"{server.url}  port open",
             f"front   pid {server.front_pid()}",
             "requests open 0; ended: answered 1",
+            "limits body_bytes 8388608, request_timeout_s 30.0, uploads 256, upload_bytes 67108864, depth 64",
             "model   toy (toy)  ready",
             "bound toy requests: 0 of 7",
             "cost 0 of 999",

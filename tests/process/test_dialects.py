@@ -114,6 +114,12 @@ def test_geminis_body_gets_the_same_numbers(server: Framehost, expected: dict[st
     assert answer.json["usage"]["total_input_tokens"] == expected["usage"]["input_tokens"]
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""])
+def test_the_content_type_does_not_matter(server: Framehost, expected: dict[str, Any], kind: str) -> None:
+    """People send JSON with whatever their tool writes there."""
+    assert server.post(SYSTEM_ONE, Content_Type=kind).json == expected
+
+
 # Errors: the same faults, each dialect's own shape.
 
 UNREADABLE = [b"", b"{", b"[]", b'{"state": NaN}', b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b"[" * 70 + b"]" * 70]

@@ -309,6 +309,22 @@ async def test_a_newcomer_does_not_wait_for_a_host_that_takes_long(bench: Bench)
     assert bench.held() == [(0, 0), (0, 0)]
 
 
+async def test_a_newcomer_does_not_wait_for_a_host_that_should_be_back_long_since(bench: Bench) -> None:
+    """Nobody knows when it comes: 503 at once, to come again as rarely as may be said; who waited before goes on."""
+    host = await bench.host()
+    bench.deployment.host_down(host.down(retry_after_s=0.0))
+    waiting = bench.ask()
+    await bench.waiting(1)
+    (replica,) = bench.deployment._replicas
+    replica.back_at -= limits.RESTART_WAIT_S + 1
+    with pytest.raises(Unavailable) as caught:
+        await bench.ask()
+    assert caught.value.retry_after == limits.RETRY_AFTER_SECONDS[1]
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
 async def test_without_another_host_the_queue_ends_at_once(bench: Bench) -> None:
     """The restart budget is spent: what waits gets its 503 now, and so does whoever comes."""
     host = await bench.host("1-a")

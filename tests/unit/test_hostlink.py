@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zmq
 
-from frontend.errors import DeadlineExceeded, HostDied, InternalError, Misuse, Unavailable
+from frontend.errors import DeadlineExceeded, HostDied, InternalError, InvalidRequest, Misuse, Unavailable
 from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
@@ -207,7 +207,7 @@ async def test_a_failure_keeps_the_status_and_word_of_the_host(link: Linked) -> 
         ("stale_incarnation", 503, Unavailable, 503),
         ("executor_error", 599, InternalError, 500),
         ("protocol", 404, InternalError, 500),
-        ("input", 422, HostFailure, 422),
+        ("input", 422, InvalidRequest, 422),
         ("input", 499, HostFailure, 400),
         ("input", 504, HostFailure, 400),
     ],

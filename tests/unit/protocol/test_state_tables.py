@@ -112,11 +112,12 @@ def test_the_exit_of_the_process_ends_a_host_in_every_state() -> None:
 
 
 def test_an_open_request_can_fail_expire_and_be_cancelled_in_every_state() -> None:
-    """Whatever happens around it, a request has an end; refused it is only before its first unit was queued."""
+    """Whatever happens around it, a request has an end; refused it is before its first unit was queued,
+    or by the host."""
     for state in (s for s in RequestState if not s.ended):
         for event in (RequestEvent.FAIL, RequestEvent.EXPIRE, RequestEvent.CANCEL):
             assert REQUEST[state, event].ended
-        refusable = state in (RequestState.RECEIVED, RequestState.PREPARED)
+        refusable = state in (RequestState.RECEIVED, RequestState.PREPARED, RequestState.RUNNING)
         assert ((state, RequestEvent.REFUSE) in REQUEST) is refusable
 
 

@@ -1,0 +1,93 @@
+"""The document at /openapi.json says what this server does: its routes, its limits, whether it takes keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from openapi_spec_validator import validate
+
+from frontend import app
+from frontend.http import openapi
+from frontend.keys import ApiKey, KeyRing
+from frontend.limits import ServerLimits
+from tests.http.conftest import Edge, listening
+
+KEY = "a-key-of-16-characters"
+
+
+def ring() -> KeyRing:
+    return KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())], clock=lambda: 0.0)
+
+
+async def fetched(edge: Edge) -> dict[str, Any]:
+    asked = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: {KEY}\r\n\r\n"
+    head, _, body = (await edge.ask(asked.encode())).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    document: dict[str, Any] = json.loads(body)
+    return document
+
+
+def routes_of(application: web.Application) -> set[tuple[str, str]]:
+    """Path and method of every route but the refusals, the second spellings with a slash, and HEAD beside GET."""
+    found = set()
+    for route in application.router.routes():
+        assert route.resource is not None
+        path = route.resource.canonical
+        if route.method not in ("*", "HEAD") and (path == "/" or not path.endswith("/")):
+            found.add((path, route.method.lower()))
+    return found
+
+
+@pytest.mark.parametrize("keys", [None, ring()], ids=["no keys", "keys"])
+async def test_every_route_is_described_and_nothing_else(keys: KeyRing | None) -> None:
+    """The document is valid OpenAPI 3.1; its paths and methods are the application's, with the admin routes exactly
+    where they are."""
+    async with listening(ServerLimits(), keys=keys) as edge:
+        document = await fetched(edge)
+        described = {(path, method) for path, methods in document["paths"].items() for method in methods}
+        assert described == routes_of(app.build(edge.server))
+    validate(document)
+    assert ("/admin/models/{name}/swap" in document["paths"]) is (keys is not None)
+
+
+async def test_keys_are_described_where_there_are_any(edge: Edge) -> None:
+    """Three ways to send one, 401 on every route that needs one, and none of that on a server without keys."""
+    assert "securitySchemes" not in json.dumps(await fetched(edge))
+    async with listening(ServerLimits(), keys=ring()) as keyed:
+        document = await fetched(keyed)
+    assert document["security"] == [{"bearer": []}, {"x-api-key": []}, {"x-goog-api-key": []}]
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            is_open = operation.get("security") == []
+            assert is_open is (path in app.access.OPEN), path
+            assert ("401" in operation["responses"]) is not is_open, path
+
+
+async def test_the_limits_are_those_of_the_server() -> None:
+    """A generator of clients or of requests learns the numbers that this server has."""
+    measures = ServerLimits(questions=3, question_id_chars=5, options=4, option_name_chars=7, levels=2)
+    async with listening(measures) as edge:
+        schemas = (await fetched(edge))["components"]["schemas"]
+    questions = schemas["SystemOneRequest"]["properties"]["questions"]
+    assert (questions["maxProperties"], questions["propertyNames"]["maxLength"]) == (3, 5)
+    assert schemas["OpenAIRequest"]["properties"]["questions"]["maxItems"] == 3
+    assert (schemas["Options"]["maxProperties"], schemas["Options"]["propertyNames"]["maxLength"]) == (4, 7)
+    assert schemas["Levels"]["maxItems"] == 2
+    assert schemas["Limits"]["examples"] == [measures.report()]
+    assert openapi.describe(ServerLimits(), keys=False)["components"]["schemas"]["Levels"]["maxItems"] == 10
+
+
+async def test_a_response_that_is_not_declared_is_noticed(edge: Edge) -> None:
+    """The check behind every test of this folder sees a status and a body that the document does not have."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    del edge.declared.document["paths"]["/healthz"]["get"]["responses"]["200"]
+    await edge.ask(request)
+    assert edge.declared.problems == ["GET /healthz: 200 is not declared"]
+    edge.declared.document["components"]["schemas"]["Health"]["required"] = ["colour"]
+    await edge.ask(request.replace(b"healthz", b"health"))
+    assert "'colour' is a required property" in edge.declared.problems[1]
+    edge.declared.problems.clear()
