@@ -46,7 +46,7 @@ class Owner(SlotOwner, Protocol):
 
 
 class Fleet:
-    """The deployments of one supervisor, by id. `spawn` keeps a task whose bug must end the server."""
+    """The deployments of one supervisor, by id."""
 
     def __init__(self, owner: Owner, bounds: Bounds) -> None:
         self.drain_s = owner.drain_s
