@@ -46,7 +46,7 @@ class Owner(SlotOwner, Protocol):
 
 
 class Fleet:
-    """The deployments of one supervisor, by id. `spawn` keeps a task whose bug must end the server."""
+    """The deployments of one supervisor, by id."""
 
     def __init__(self, owner: Owner, bounds: Bounds) -> None:
         self.drain_s = owner.drain_s
@@ -197,8 +197,10 @@ class Fleet:
     async def begin(self, hosts: Hosts) -> str:
         """Start it as soon as there is room, before anybody else who waits for room, and wait until it is settled;
         why there is no ready host, or nothing when there is one."""
-        hosts.begun.clear()
         hosts.settled.clear()
+        if not hosts.running:
+            hosts.begun.clear()
+        hosts.notice()
         self._residency.want(hosts.spec.id, first=True)
         self._owner.publish()  # the front answers with who is idle
         try:
@@ -206,6 +208,8 @@ class Fleet:
                 await hosts.begun.wait()
         except TimeoutError:
             self._residency.withdraw(hosts.spec.id)
+            hosts.leave()  # whoever asks for it has it started as soon as there is room
+            self._owner.publish()
             return f"no room for it became free within {ROOM_WAIT_S:g} s: what is loaded is in use or pinned"
         await hosts.settled.wait()
         if hosts.ready:

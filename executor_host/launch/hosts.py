@@ -102,7 +102,7 @@ class Hosts:
 
     def refuse(self, why: str) -> None:
         """There cannot be room for it."""
-        self.refusal = why
+        self.present, self.refusal = False, why
         self.begun.set()
         self.settled.set()
 

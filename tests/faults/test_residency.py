@@ -37,6 +37,9 @@ def test_the_least_recently_used_makes_room(runtime: Path) -> None:
         assert server.decide("x", model="a").status == 200
         assert states(server) == {"a": "ready", "b": "absent", "c": "ready"}
         assert server.status()["front"]["requests"]["ended"] == {"answered": 3}
+        # An operator's wish makes room in the same way.
+        assert server.order("load", "b").code == "done"
+        assert states(server) == {"a": "ready", "b": "ready", "c": "absent"}
 
 
 def test_ten_requests_for_an_absent_model_start_it_once(runtime: Path) -> None:
@@ -129,18 +132,20 @@ def test_a_model_that_does_not_fit_is_refused_at_once(runtime: Path) -> None:
 
 
 def test_an_operator_unloads_and_loads(runtime: Path) -> None:
-    """What runs finishes first; the process is gone when the command is done."""
+    """What runs and what is queued finishes first; the process is gone when the command is done."""
     until = runtime / "until"
     with running(runtime) as server:
         pid = server.host()["pid"]
         work = server.soon({"op": "wait", "until": str(until)})
         server.running()
+        queued = server.soon({"op": "echo"})
+        server.queued(1)
         unload = server.command("unload", "toy")
         server.wait(lambda: not server.model()["present"], "it is to leave")
         newcomer = server.soon("x")
         server.wait(lambda: server.model()["waiting_for_host"] == 1, "who comes now waits for the next host")
         until.touch()
-        assert work.result(30).json["x_toy"]["pid"] == pid
+        assert [request.result(30).json["x_toy"]["pid"] for request in (work, queued)] == [pid, pid]
         assert unload.communicate(timeout=GUARD_S) == ("toy@1 is unloaded\n", "")
         assert not psutil.pid_exists(pid)
         assert newcomer.result(30).status == 200

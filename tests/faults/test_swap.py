@@ -118,6 +118,8 @@ def test_a_successor_that_cannot_be_started_leaves_the_former_untouched(runtime:
         assert status == 1
         assert "toy@2 could not be started" in told
         assert "toy@1 has not been touched and serves on" in told
+        tries = [line for line in server.lines if line.startswith("[toy@2") and "ended:" in line]
+        assert len(tries) == 1, "it was given one try"
         (after,) = server.status()["hosts"]
         assert (after["pid"], after["restarts"], after["deployment"]) == (before["pid"], 0, "toy@1")
         assert server.decide("x").json["x_toy"]["pid"] == before["pid"]
