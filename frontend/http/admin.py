@@ -29,6 +29,7 @@ from aiohttp import hdrs, web
 
 from frontend.errors import Forbidden, InvalidRequest, RequestError, TimedOut, UnsupportedMediaType
 from frontend.http import access, ingress, routes, strict_json
+from frontend.http.dialect import retry_after
 from frontend.questions import printable
 from frontend.server import Server
 from protocol.errors import ProtocolError
@@ -69,7 +70,8 @@ def _handler(action: str) -> routes.Handler:
             except ProtocolError as error:
                 raise InvalidRequest.at((), f"the settings cannot be passed on: {error}", "value_error") from None
         except RequestError as error:
-            response = routes.plain_error(request, error.status, error.error_type, error.message)
+            headers = retry_after(error)
+            response = routes.plain_error(request, error.status, error.error_type, error.message, headers)
             response.force_close()
             return response
         status = STATUSES[outcome.code]

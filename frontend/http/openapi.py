@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from frontend import limits
-from frontend.http import admin, routes
+from frontend.http import access, admin, routes
 from frontend.limits import ServerLimits
 
 VERSION: Final = "1"
@@ -83,23 +83,23 @@ def describe(bounds: ServerLimits, *, keys: bool) -> dict[str, Any]:
         "/v1/models": _get("The models, in the shapes of two listings, and the limits of a request.", "Models"),
         "/v1/models/{name}": _model(),
         "/health": _health(),
-        "/healthz": _get("Liveness: the loop turns.", "Alive", open_to_all=True),
+        "/healthz": _get("Liveness: the loop turns.", "Alive"),
         "/status": _get("Models, hosts, queues and recent deaths.", "Status"),
         "/metrics": _file(
             "Counts, histograms and gauges for Prometheus.", "text/plain", "application/openmetrics-text"
         ),
         "/openapi.json": _get("This document.", None),
-        "/static/page.js": _file("The page's script.", "text/javascript", open_to_all=True),
-        "/static/page.css": _file("The page's style.", "text/css", open_to_all=True),
+        "/static/page.js": _file("The page's script.", "text/javascript"),
+        "/static/page.css": _file("The page's style.", "text/css"),
         "/": _index(),
         **({path: _order(path) for path, _ in admin.POST} if keys else {}),
     }
-    for operation in (operation for path in paths.values() for operation in path.values()):
-        if not keys:
-            operation.pop("security", None)
-            continue
-        if operation.get("security") != []:
-            operation["responses"]["401"] = _error("No API key, or one that is not valid.", ["Error"], 401)
+    for path, methods in paths.items() if keys else ():
+        for operation in methods.values():
+            if path in access.OPEN:
+                operation["security"] = []
+            else:
+                operation["responses"]["401"] = _error("No API key, or one that is not valid.", ["Error"], 401)
     components: dict[str, Any] = {"schemas": _schemas(bounds), "headers": _HEADERS}
     if keys:
         components["securitySchemes"] = _SCHEMES
@@ -264,27 +264,26 @@ def _misdirected() -> dict[str, Any]:
     }
 
 
-def _get(summary: str, schema: str | None, *, open_to_all: bool = False) -> dict[str, Any]:
+def _get(summary: str, schema: str | None) -> dict[str, Any]:
     content = {"application/json": {"schema": {"type": "object"} if schema is None else _ref(schema)}}
-    return _answered(summary, content, open_to_all=open_to_all)
+    return _answered(summary, content)
 
 
-def _file(summary: str, *media_types: str, open_to_all: bool = False) -> dict[str, Any]:
-    return _answered(summary, {kind: {"schema": {"type": "string"}} for kind in media_types}, open_to_all=open_to_all)
+def _file(summary: str, *media_types: str) -> dict[str, Any]:
+    return _answered(summary, {kind: {"schema": {"type": "string"}} for kind in media_types})
 
 
-def _answered(summary: str, content: dict[str, Any], *, open_to_all: bool) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "summary": summary,
-        "tags": ["others"],
-        "responses": {
-            "200": {"description": summary, "headers": _headers("x-request-id"), "content": content},
-            "417": _error(_DECISION_ERRORS[417], ["Error"], 417),
-        },
+def _answered(summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "get": {
+            "summary": summary,
+            "tags": ["others"],
+            "responses": {
+                "200": {"description": summary, "headers": _headers("x-request-id"), "content": content},
+                "417": _error(_DECISION_ERRORS[417], ["Error"], 417),
+            },
+        }
     }
-    if open_to_all:
-        operation["security"] = []
-    return {"get": operation}
 
 
 def _model() -> dict[str, Any]:
@@ -295,7 +294,7 @@ def _model() -> dict[str, Any]:
 
 
 def _health() -> dict[str, Any]:
-    described = _get("Readiness, from cached state: at least one model can answer.", "Health", open_to_all=True)
+    described = _get("Readiness, from cached state: at least one model can answer.", "Health")
     described["get"]["parameters"] = [
         {"name": "model", "in": "query", "description": "Of one model alone.", "schema": {"type": "string"}}
     ]
@@ -313,7 +312,7 @@ def _health() -> dict[str, Any]:
 
 
 def _index() -> dict[str, Any]:
-    described = _get("A page for people to a browser, a few words to a program.", "Service", open_to_all=True)
+    described = _get("A page for people to a browser, a few words to a program.", "Service")
     described["get"]["responses"]["200"]["content"]["text/html"] = {"schema": {"type": "string"}}
     return described
 

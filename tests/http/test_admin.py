@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -145,3 +146,17 @@ async def test_settings_that_cannot_be_passed_on_are_the_operators_error(loopbac
     """What the lane to the supervisor has no form for is 422."""
     status, document = split(await loopback.ask(order("/admin/models/m/swap", JSON, body=b'{"unsendable": 1}')))
     assert (status, "too deep" in document["error"]["message"]) == (422, True)
+
+
+async def test_orders_share_the_room_for_uploads(orders: Orders) -> None:
+    """429 with Retry-After while it is taken: an order's body is read like any other."""
+    async with listening(ServerLimits(ingress_requests=1), keys=ring(), carry_out=orders) as edge:
+        _, upload = await edge.connect(order("/v1/systemone", f"x-api-key: {CLIENT}", body=b"{")[:-1])
+        async with asyncio.timeout(30):
+            while edge.held() != (1, 1):
+                await asyncio.sleep(0)
+        answer = await edge.ask(order(LOAD, JSON, f"x-api-key: {OPERATOR}"))
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"Retry-After: 1\r\n" in answer
+        upload.close()
+    assert orders.given == []

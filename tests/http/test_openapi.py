@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from frontend import app
-from frontend.http import openapi
+from frontend import app, errors
+from frontend.errors import RequestError
+from frontend.http import gemini, openai, openapi, openrouter, perplexity, systemone
+from frontend.http.dialect import Dialect
 from frontend.keys import ApiKey, KeyRing
 from frontend.limits import ServerLimits
 from tests.http.conftest import Edge, listening
@@ -79,6 +82,46 @@ async def test_the_limits_are_those_of_the_server() -> None:
     assert schemas["Levels"]["maxItems"] == 2
     assert schemas["Limits"]["examples"] == [measures.report()]
     assert openapi.describe(ServerLimits(), keys=False)["components"]["schemas"]["Levels"]["maxItems"] == 10
+
+
+ERRORS: list[RequestError] = [
+    errors.InvalidRequest.at(("state",), "it is not there", "missing"),
+    errors.HostDied("the host died", dispatched=True, retry_after=1),
+    errors.HostLost("the host is lost", dispatched=False, retry_after=9),
+    *(
+        kind("it is so")
+        for kind in vars(errors).values()
+        if isinstance(kind, type)
+        and issubclass(kind, RequestError)
+        and not issubclass(kind, (errors.InvalidRequest, errors.HostDied, errors.Unauthenticated, errors.Forbidden))
+    ),
+]
+"""One of each that a decision may end with. Keys are looked at before there is a dialect, and orders have none."""
+
+
+@pytest.mark.parametrize(
+    ("path", "dialects"),
+    [
+        ("/v1/systemone", [systemone]),
+        ("/api/v1/systemone", [openrouter]),
+        ("/v1/decisions", [openai, perplexity, gemini]),
+        ("/v1beta/decisions", [gemini]),
+    ],
+)
+def test_every_error_of_a_dialect_is_declared(path: str, dialects: list[Dialect]) -> None:
+    """Whatever a decision ends with: status, headers and body are in the document, which has no status besides."""
+    document = openapi.describe(ServerLimits(), keys=False)
+    responses = document["paths"][path]["post"]["responses"]
+    seen = {200, 417}  # the answer, and what HTTP has for an Expect
+    for dialect in dialects:
+        for error in ERRORS:
+            status, body, headers = dialect.render_error(error)
+            declared = responses[str(status)]
+            assert set(headers) == {"Retry-After"} & {name.title() for name in declared["headers"]}
+            schema = {**declared["content"]["application/json"]["schema"], "components": document["components"]}
+            Draft202012Validator(schema).validate(body)
+            seen.add(status)
+    assert {str(status) for status in seen} == set(responses)
 
 
 async def test_a_response_that_is_not_declared_is_noticed(edge: Edge) -> None:
