@@ -1,4 +1,5 @@
 """One place for one process, and the processes that hold it one after the other: started, heard, buried, again.
+Both kinds of place are here, because they live by one cycle and ask the same things of their owner.
 
     HostSlot       one replica of a deployment: start ─▶ HELLO ─▶ WELCOME ─▶ PROGRESS ... READY ─▶ (death ─▶ start ...)
     FrontSlot      the frontend: start ─▶ HELLO ─▶ DEPLOYMENT, HOST_UP ... ─▶ SERVING ─▶ (death ─▶ start ...)
