@@ -37,7 +37,15 @@ HEADERS: Final = {
 SERVICE: Final = {
     "service": "framehost",
     "decisions": "POST /v1/systemone",
-    "also": ["GET /v1/models", "GET /health", "GET /healthz", "GET /status", "GET /metrics", "GET /openapi.json"],
+    "also": [
+        "POST /v1/decisions",
+        "GET /v1/models",
+        "GET /health",
+        "GET /healthz",
+        "GET /status",
+        "GET /metrics",
+        "GET /openapi.json",
+    ],
 }
 """What / says to a program."""
 

@@ -178,6 +178,7 @@ async def test_a_client_that_leaves_is_cancelled(main: Main) -> None:
     assert main.deployment.scheduler.statistics().abandoned == 1
     await until(lambda: open_requests(main) == 0, "both have ended")
     assert main.server.requests.statistics().ended == {"cancelled": 2}
+    await until(lambda: not any("_write_events" in repr(task) for task in asyncio.all_tasks()), "nobody writes")
     main.host.answer(unit.call)
     await until(lambda: not main.deployment.scheduler.statistics().running)
     assert main.host.units.empty()
