@@ -205,7 +205,7 @@ class Supervisor:
             status, how = ServeExit.CLEAN, "everything was finished"
         else:
             status, how = ServeExit.NOT_DRAINED, self._goodbye or "the frontend could not finish in time"
-        self.console.say("framehost", f"ended: {how}; exit status {int(status)}")
+        self.console.say("framehost", f"stopped: {how}; exit status {int(status)}")
         return status
 
     async def _open_when_warm(self, residents: list[Hosts]) -> None:
@@ -282,7 +282,7 @@ class Supervisor:
     def _signalled(self) -> None:
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
-            self.console.say("framehost", f"ended: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
+            self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
             self._front.kill()
             self._fleet.kill()
             for directory in (self.directory, *(door.directory for door in self._doors)):
