@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from protocol.messages import Progress
 from tests.process.harness import GUARD_S, QUESTION, alive, configuration, running, tagged
 
 CONNECTIONS = 64
@@ -337,6 +338,13 @@ def test_an_interrupted_swap_says_that_it_goes_on(runtime: Path) -> None:
         assert (swap.returncode, err) == (130, "framehost: interrupted; the swap of toy goes on in the server\n")
         gate.touch()
         server.line("swap of toy: toy means toy@2")
+
+
+def test_an_order_is_acknowledged_before_it_is_done(runtime: Path) -> None:
+    """Also a load without an end: whoever gave it knows at once that the supervisor has it."""
+    models = {"a": {}, "late": {"resident": False, "gate": runtime / "gate"}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        assert server.first_answer("load", "late") == Progress(stage="load")
 
 
 def test_an_order_to_a_stopped_supervisor_does_not_hang(runtime: Path) -> None:
