@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from frontend.errors import Fault, InvalidRequest, UsageError
-from frontend.limits import DEFAULTS, MAX_FAULTS, MAX_QUESTION_ID_CHARS, ServerLimits
+from frontend.limits import DEFAULTS, MAX_FAULTS, ServerLimits
 from frontend.questions import Question, Text, printable
 
 TEXT: Final = (str, dict, list)
@@ -37,8 +37,7 @@ class Faults:
 
     def add(self, loc: Loc, msg: str, kind: str) -> None:
         if len(self.found) < MAX_FAULTS:
-            place = [printable(part, MAX_QUESTION_ID_CHARS) if isinstance(part, str) else part for part in loc]
-            self.found.append(Fault(tuple(place), msg, kind))
+            self.found.append(Fault(loc, msg, kind))
 
     def refuse(self) -> None:
         """Raise `InvalidRequest` if anything was found."""

@@ -17,8 +17,8 @@ from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, public, retry_after, with_extras
 from frontend.http.grammar import MISSING, TEXT, Faults, Loc
-from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
+from frontend.limits import DEFAULTS, MAX_QUESTION_ID_CHARS, ServerLimits
+from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
 
 NAME: Final = "systemone"
 
@@ -65,8 +65,16 @@ def render_error(error: RequestError) -> Rendered:
 def detail(error: RequestError) -> list[dict[str, Any]] | dict[str, Any]:
     """What this dialect's clients read of an error body."""
     if isinstance(error, InvalidRequest):
-        return [{"loc": ["body", *fault.loc], "msg": public(fault.msg), "type": fault.type} for fault in error.faults]
+        return [
+            {"loc": ["body", *map(_step, fault.loc)], "msg": public(fault.msg), "type": fault.type}
+            for fault in error.faults
+        ]
     return {"error_type": error.error_type, "message": public(error.message)}
+
+
+def _step(part: str | int) -> str | int:
+    """One step of a place; ids and names are a client's own text."""
+    return printable(part, MAX_QUESTION_ID_CHARS) if isinstance(part, str) else part
 
 
 def _state(value: object, faults: Faults) -> Text:

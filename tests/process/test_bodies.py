@@ -223,7 +223,7 @@ def test_fewer_bytes_than_announced_and_then_gone(server: Framehost) -> None:
         ("DELETE", "/v1/systemone", 405),
         ("POST", "/health", 405),
         ("PUT", "/v1/models/", 405),
-        ("GET", "/", 404),
+        ("DELETE", "/", 405),
         ("POST", "/v1/chat", 404),
         ("GET", "/v1/systemone/../../etc/passwd", 404),
         ("GET", "/%00", 404),

@@ -182,3 +182,12 @@ def test_an_openrouter_model_may_have_its_prefix(sent: str, name: str) -> None:
     """The gateway calls System One's models by it."""
     question = {"type": "noul", "instructions": "?"}
     assert openrouter.parse_request({"model": sent, "state": "x", "questions": {"q": question}}).model == name
+
+
+def test_a_place_is_shown_as_it_can_be_printed() -> None:
+    """Ids in it are a client's own text, whoever found the fault: a family's refusals name them, too."""
+    document = systemone.render_error(InvalidRequest.at(("questions", "a\x1b[2J\u202eb" + "x" * 2000, 3), "m", "t"))[1]
+    body, questions, name, index = document["detail"][0]["loc"]
+    assert (body, questions, index) == ("body", "questions", 3)
+    assert name.startswith("a\\x1b[2J\\u202eb")
+    assert len(name) < 1100
