@@ -474,6 +474,8 @@ class Supervisor:
         elif order.model not in self._models:
             answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
         else:
+            # Received: from here on it may take as long as it takes.
+            self._send(peer, incarnation, Progress(stage=order.action), call)
             task = self.loop.create_task(self._carry_out(order, answer, say))
             self._orders.add(task)
             task.add_done_callback(self._orders.discard)
@@ -483,6 +485,8 @@ class Supervisor:
         try:
             if order.action == "swap":
                 await self._swap(order, answer, say)
+            elif order.action == "cancel":
+                answer("done", self._fleet.cancel(order.model))
             elif order.action == "load":
                 answer("done", await self._fleet.load(order.model))
             else:

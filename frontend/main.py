@@ -131,7 +131,7 @@ class Front:
         )
 
     def _drain(self, budget_s: float) -> None:
-        self._server.draining = True
+        self._server.begin_stop()
         if not self._stop.done():
             self._stop.set_result(budget_s)
 

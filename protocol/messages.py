@@ -422,7 +422,7 @@ class Drained(Message):
 @_message(
     Kind.ORDER,
     Lane.MANAGEMENT,
-    checks={"action": one_of(("swap", "load", "unload")), "model": _NAME, "settings": tree},
+    checks={"action": one_of(("swap", "cancel", "load", "unload")), "model": _NAME, "settings": tree},
 )
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.

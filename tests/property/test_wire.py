@@ -17,7 +17,24 @@ from hypothesis import strategies as st
 from protocol import limits
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import Envelope, decode, encode
-from protocol.messages import BY_KIND, CancelAnswer, Deployment, Execute, Failure, Lane, Message, Progress
+from protocol.messages import (
+    BY_KIND,
+    REFUSALS,
+    Assigned,
+    CancelAnswer,
+    Deployment,
+    DialIn,
+    Execute,
+    Failure,
+    Lane,
+    Leaving,
+    Message,
+    Order,
+    Outcome,
+    Progress,
+    Refused,
+    Want,
+)
 from protocol.tensors import DTYPES, Buffer
 from tests.unit.protocol.samples import INCARNATION, MESSAGES, header, lane_of, there_and_back
 
@@ -56,6 +73,14 @@ BY_FIELD: dict[tuple[type[Message], str], st.SearchStrategy[Any]] = {
     (Failure, "where"): st.lists(NAMES | INTEGERS, max_size=5),
     (Deployment, "models"): st.lists(MAPS, max_size=4),
     (CancelAnswer, "outcome"): st.sampled_from(["running", "not_running"]),
+    (Order, "action"): st.sampled_from(["swap", "load", "unload"]),
+    (Outcome, "code"): st.sampled_from(["done", "unknown", "invalid", "conflict", "failed"]),
+    (DialIn, "public_key"): st.text("".join(map(chr, range(33, 127))), min_size=40, max_size=40),
+    (Assigned, "path"): st.none() | NAMES,
+    (Refused, "code"): st.sampled_from(REFUSALS),
+    (Leaving, "status"): st.integers(0, 255),
+    (Want, "wanted"): st.lists(NAMES, max_size=5),
+    (Want, "idle"): st.dictionaries(NAMES, st.floats(0, 1e6), max_size=5),
     (Progress, "fraction"): st.none() | st.floats(0, 1) | st.sampled_from([0, 1]),
 }
 
