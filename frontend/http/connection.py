@@ -14,7 +14,6 @@ from typing import Any
 from aiohttp import web
 from aiohttp.helpers import set_exception
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import ContentEncodingError
 
 from frontend import limits
 from frontend.http import ingress, routes
@@ -40,6 +39,7 @@ class ClientConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # the library's own way to say "none"
             keepalive_timeout=limits.KEEPALIVE_S,
             lingering_time=limits.LINGERING_S,
+            auto_decompress=False,  # `ingress` does, and notices a body that was cut
         )
 
     def data_received(self, data: bytes) -> None:
@@ -70,7 +70,7 @@ class ClientConnection(web.RequestHandler):
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """The library's own log of what it did not expect.
 
-        It meets a body that cannot be decoded a second time when it drops the rest of it, after the answer, and
+        It meets a body whose framing breaks a second time when it drops the rest of it, after the answer, and
         ends the connection as it should. No bytes of a client's are worth an error in the log.
         """
         if isinstance(kw.get("exc_info"), web.RequestPayloadError):
@@ -87,14 +87,6 @@ class ClientConnection(web.RequestHandler):
         if status >= 500:
             log.error("a request failed outside of its route", exc_info=exc)
             text = "the server failed on this request; its log has the reason"
-        elif isinstance(exc, ContentEncodingError):
-            log.debug("not decodable: %r", exc)
-            if exc.message.startswith("Can not decode"):
-                # An encoding the library has no code for, found with the headers, before `ingress` could refuse
-                # it. Its advice to install some is not for the client.
-                status, text = 415, f"the Content-Encoding is not supported; {ingress.SUPPORTED}"
-            else:
-                text = f"the body could not be read: {ingress.reason(exc)}"
         else:
             log.debug("not a request: %r", exc)
             text = f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"

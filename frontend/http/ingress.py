@@ -11,17 +11,18 @@ import asyncio
 
 from aiohttp import hdrs, web
 from aiohttp.http import HttpVersion11
-from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
+from aiohttp.http_exceptions import TransferEncodingError
 from aiohttp.web_exceptions import HTTPException
 
 from frontend import limits
 from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout, UsageError
+from frontend.http import encodings
 from frontend.questions import printable
 from frontend.refusals import permit, refused
 from frontend.runtime.admission import BoundedAdmission, Permit
 
-ENCODINGS = frozenset({"identity", "gzip", "deflate", "zstd"})
-"""Content encodings the HTTP library decodes for us; it passes others through undecoded, so they are refused."""
+ENCODINGS = encodings.NAMES | {"identity"}
+"""Content encodings that are read; others are refused."""
 
 SUPPORTED = f"supported: {', '.join(sorted(ENCODINGS))}"
 
@@ -31,13 +32,17 @@ MAX_REASON_CHARS = 200
 
 def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit:
     """A permit for this upload, or `RequestTooLarge` / `QueueFull` / `UnsupportedEncoding` before a byte is read."""
-    encoding = request.headers.get("Content-Encoding")
-    if encoding is not None and encoding.strip().lower() not in ENCODINGS:
+    encoding = _encoding(request)
+    if encoding not in ENCODINGS:
         raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not supported; {SUPPORTED}")
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
     return permit(ingress, min(limit, limits.INGRESS_STEP_BYTES) if announced is None else announced)
+
+
+def _encoding(request: web.Request) -> str:
+    return request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
 
 
 def refuse_form(request: web.Request) -> None:
@@ -71,28 +76,36 @@ async def read_body(request: web.Request, permit: Permit, limit: int) -> bytes:
     if request.version == HttpVersion11 and _continues(request):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the response itself has not begun
+    encoding = _encoding(request)
+    unpacker = None if encoding == "identity" else encodings.Unpacker(encoding)
     content = request.content
     chunks: list[bytes] = []
-    size = 0
+    received = size = 0
     try:
         while True:
-            if content.is_eof() or content.total_bytes > size:
+            if content.is_eof() or content.total_bytes > received:
                 chunk = await content.readany()  # does not wait: the bytes are there
             else:
                 async with asyncio.timeout(limits.UPLOAD_IDLE_S):
                     chunk = await content.readany()
             if not chunk:
                 break
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            if size > permit.cost:
-                _grow(permit, size, limit)
-            chunks.append(chunk)
+            received += len(chunk)
+            for piece in (chunk,) if unpacker is None else unpacker.feed(chunk):
+                size += len(piece)
+                if size > limit:
+                    raise _too_large(limit)
+                if size > permit.cost:
+                    _grow(permit, size, limit)
+                chunks.append(piece)
+                if unpacker is not None and len(piece) == encodings.STEP_BYTES:
+                    await asyncio.sleep(0)
     except TimeoutError:
         raise UploadTimeout(f"no byte of the body arrived for {limits.UPLOAD_IDLE_S:g} s") from None
-    except (ContentEncodingError, TransferEncodingError, web.RequestPayloadError, HTTPException) as error:
+    except (TransferEncodingError, web.RequestPayloadError, HTTPException) as error:
         raise BadEncoding(f"the body could not be read: {reason(error)}") from None
+    if unpacker is not None:
+        unpacker.end()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

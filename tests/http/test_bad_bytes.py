@@ -6,13 +6,20 @@ import asyncio
 import gzip
 import json
 import logging
+import sys
 import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from frontend import limits
+from frontend.http import encodings
 from tests.http.conftest import Edge
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 HEAD = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 PLAIN = b'{"state": "x"}'
@@ -28,6 +35,11 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 def sized(encoding: bytes, body: bytes, more: int = 0) -> bytes:
     return HEAD + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding, len(body) + more) + body
+
+
+def last(sent: bytes) -> bytes:
+    """The same request as the last of its connection."""
+    return sent.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n")
 
 
 def error(answer: bytes, status: int) -> str:
@@ -50,36 +62,83 @@ def error(answer: bytes, status: int) -> str:
         sized(b"gzip", PLAIN),
         sized(b"gzip", PLAIN, more=100),
         sized(b"gzip", PACKED + b"and some more"),
+        sized(b"gzip", PACKED[:-8]),
+        sized(b"gzip", PACKED[:-1]),
+        sized(b"gzip", PACKED[:5]),
+        sized(b"gzip", PACKED[:-8] + bytes(8)),
+        sized(b"gzip", gzip.compress(b"") * 2000),
         sized(b"zstd", PLAIN),
+        sized(b"zstd", zstd.compress(PLAIN)[:-1]),
         sized(b"deflate", PLAIN),
         sized(b"deflate", zlib.compress(PLAIN)[:-6]),
         HEAD + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\ne\r\n" + PLAIN + b"\r\n0\r\n\r\n",
     ],
-    ids=["gzip", "gzip and waiting", "trailing", "zstd", "deflate", "deflate cut", "chunked"],
+    ids=[
+        "gzip",
+        "gzip and waiting",
+        "trailing",
+        "no trailer",
+        "trailer cut",
+        "header cut",
+        "checksum",
+        "members",
+        "zstd",
+        "zstd cut",
+        "deflate",
+        "deflate cut",
+        "chunked",
+    ],
 )
 async def test_a_body_that_does_not_unpack_is_the_clients_error(edge: Edge, sent: bytes) -> None:
     """400 in one line, and nothing of it is met again after the answer."""
-    assert "could not be read" in error(await edge.ask(sent), 400)
+    assert "could not be read" in error(await edge.ask(last(sent)), 400)
     assert edge.held() == (0, 0)
 
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_body_that_does_not_unpack_at_a_route_that_does_not_read_it(edge: Edge, late: bool) -> None:
-    """The route has answered when the rest of the body is dropped; the connection ends all the same."""
+    """It is dropped as it came, and the next request on the connection has its answer."""
     sent = sized(b"gzip", b"xxxxx").replace(b"/v1/systemone", b"/nowhere")
     reader, writer = await edge.connect(sent[:-5] if late else sent)
-    if late:
-        answer = await reader.readuntil(b"}}")
-        writer.write(sent[-5:])
-    else:
-        answer = b""
-    error(answer + await reader.read(), 404)
+    answer = await reader.readuntil(b"}}")
+    error(answer, 404)
+    writer.write((sent[-5:] if late else b"") + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"HTTP/1.1 200 " in await reader.read()
     writer.close()
+
+
+PIECES = json.dumps({"state": "x" * 3_000, "questions": []}).encode()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", gzip.compress(PIECES)),
+        ("gzip", gzip.compress(PIECES[:7]) + gzip.compress(PIECES[7:])),
+        ("deflate", zlib.compress(PIECES)),
+        ("deflate", zlib.compress(PIECES, wbits=-15)),
+        ("zstd", zstd.compress(PIECES)),
+        ("zstd", zstd.compress(PIECES[:7]) + zstd.compress(PIECES[7:])),
+    ],
+    ids=["gzip", "members", "deflate", "raw", "zstd", "frames"],
+)
+@pytest.mark.parametrize("step", [1, 1000, encodings.STEP_BYTES])
+@pytest.mark.parametrize("sent", [1, 10_000])
+async def test_a_packed_body_comes_out_whole(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, packed: bytes, step: int, sent: int
+) -> None:
+    """In whatever pieces it comes, and in whatever pieces it is unpacked."""
+    monkeypatch.setattr(encodings, "STEP_BYTES", step)
+    unpacker = encodings.Unpacker(encoding)
+    out = [piece for at in range(0, len(packed), sent) for piece in unpacker.feed(packed[at : at + sent])]
+    unpacker.end()
+    assert b"".join(out) == PIECES
+    assert max(map(len, out)) <= step
 
 
 async def test_an_encoding_the_library_cannot_read_is_415_without_advice(edge: Edge) -> None:
     """What to install here is not the client's affair."""
-    message = error(await edge.ask(sized(b"br", PLAIN)), 415)
+    message = error(await edge.ask(last(sized(b"br", PLAIN))), 415)
     assert "gzip" in message
     assert "install" not in message
 
