@@ -49,7 +49,7 @@ from executor_host.launch.residency import Bounds
 from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
 from frontend import keys, sockets
 from frontend.cli import config
-from frontend.cli.config import Configuration, ModelConfig
+from frontend.cli.configuration import Configuration, Endpoint, ModelConfig, exposed
 from frontend.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.errors import LimitExceeded, ProtocolError
@@ -57,6 +57,7 @@ from protocol.exits import HostExit, ServeExit
 from protocol.frames import decode, encode
 from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import (
+    Bye,
     Deployment,
     Drain,
     Drained,
@@ -145,6 +146,8 @@ class Supervisor:
         """Whether the port has been listened on."""
         self._stop = asyncio.Event()
         self._failure: StartFailed | None = None
+        self._goodbye = ""
+        """What the front said of its end."""
         self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
         self._questions = 0
         self._progressed = asyncio.Event()
@@ -192,9 +195,18 @@ class Supervisor:
         if self._probes is not None:
             self._probes.close()
         self.zmq.destroy(linger=None)
+        return self._ended(drained)
+
+    def _ended(self, drained: bool) -> ServeExit:
+        """The exit status, after the last line, which says it to who reads the log and not the status."""
         if self._failure is not None:
-            return self._failure.status
-        return ServeExit.CLEAN if drained else ServeExit.NOT_DRAINED
+            status, how = self._failure.status, "because of the failure above"
+        elif drained:
+            status, how = ServeExit.CLEAN, "everything was finished"
+        else:
+            status, how = ServeExit.NOT_DRAINED, self._goodbye or "the frontend could not finish in time"
+        self.console.say("framehost", f"stopped: {how}; exit status {int(status)}")
+        return status
 
     async def _open_when_warm(self, residents: list[Hosts]) -> None:
         while not all(slot.up is not None for hosts in residents for slot in hosts.slots):
@@ -270,6 +282,7 @@ class Supervisor:
     def _signalled(self) -> None:
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
+            self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
             self._front.kill()
             self._fleet.kill()
             for directory in (self.directory, *(door.directory for door in self._doors)):
@@ -461,6 +474,8 @@ class Supervisor:
         elif order.model not in self._models:
             answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
         else:
+            # Received: from here on it may take as long as it takes.
+            self._send(peer, incarnation, Progress(stage=order.action), call)
             task = self.loop.create_task(self._carry_out(order, answer, say))
             self._orders.add(task)
             task.add_done_callback(self._orders.discard)
@@ -470,6 +485,8 @@ class Supervisor:
         try:
             if order.action == "swap":
                 await self._swap(order, answer, say)
+            elif order.action == "cancel":
+                answer("done", self._fleet.cancel(order.model))
             elif order.action == "load":
                 answer("done", await self._fleet.load(order.model))
             else:
@@ -542,6 +559,8 @@ class Supervisor:
             self._front.is_serving(message.address)
         elif isinstance(message, Overdue) and from_front:
             self._overdue(message)
+        elif isinstance(message, Bye) and from_front:
+            self._goodbye = message.reason
         elif isinstance(message, Drained) and from_front:
             self._fleet.drained(message.deployment)
         elif isinstance(message, Want) and from_front:
@@ -671,7 +690,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    if not arguments.insecure and (problem := config.exposed(configuration)) is not None:
+    if not arguments.insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     with contextlib.ExitStack() as doors:
@@ -713,7 +732,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             return ServeExit.CONFIGURATION
 
 
-def _door(endpoint: config.Endpoint) -> Door | ServeExit:
+def _door(endpoint: Endpoint) -> Door | ServeExit:
     """The bound and locked port, or the exit status after saying why there is none."""
     try:
         listener = bind(endpoint.host, endpoint.port)
@@ -762,6 +781,8 @@ def parser() -> argparse.ArgumentParser:
     from frontend.cli import batch, check, completion, decide, fetch, orders, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
+    # It is answered before this module is imported; here for the help, and for the completion of the shells.
+    top.add_argument("--version", action="store_true", help="show framehost's version number and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve models over HTTP", description="Serve models over HTTP.")
     serve.add_argument(

@@ -46,8 +46,13 @@ def read_pair(path: Path) -> KeyPair:
 
 
 def read_public(path: Path) -> bytes:
-    """The public key of a file. Raises `ConfigurationError`."""
-    return _read(path)[0]
+    """The public key of a file. Raises `ConfigurationError`; also for a secret file, which has no business there."""
+    public, secret = _read(path)
+    if secret is not None:
+        raise ConfigurationError(
+            f"{path} holds a secret key, which stays where it was made; the public file is called NAME.key"
+        )
+    return public
 
 
 def read_allowed(folder: Path) -> frozenset[bytes]:
@@ -62,6 +67,10 @@ def read_allowed(folder: Path) -> frozenset[bytes]:
 
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     try:
         public, secret = zmq.auth.load_certificate(path)
     except (OSError, ValueError) as error:

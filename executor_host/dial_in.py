@@ -36,7 +36,7 @@ _EVENTS: Final = (
 _STRANGER: Final = "something is there and does not speak our protocol. Is it the port for hosts?"
 
 _CAUSES: Final[dict[int, str]] = {
-    0: "nothing answers there. Is the address right, does the server have a table [server.hosts], does a firewall "
+    0: "nothing answers there. Is the address right, does the server have a table [hosts], does a firewall "
     "let this machine through?",
     zmq.EVENT_CONNECTED: _STRANGER,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: _STRANGER,

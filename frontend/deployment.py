@@ -118,6 +118,7 @@ class Deployment:
         self._native: tuple[Processor, NativeProfile] | None = None
         self._last_output: Mapping[str, Any] = {}
         self._users = self._waiting = self._choices = 0
+        self._stopping = False
         self._last_used = loop.time()
         self._changed = asyncio.Event()
         """Set, and replaced, when the role or the state of a host has changed."""
@@ -204,6 +205,11 @@ class Deployment:
         self._has_changed()
         self._tell_when_drained()
 
+    def begin_stop(self) -> None:
+        """The server stops: no host is started any more, and whoever waits for one to be prepared by is refused."""
+        self._stopping = True
+        self._has_changed()
+
     async def moved(self) -> None:
         """Until the role, or the state of a host, is another one. Cancelling it changes nothing."""
         await self._changed.wait()
@@ -252,7 +258,7 @@ class Deployment:
 
         The request was found valid, as `prepared` shows, and is inside `in_use`. Raises what admission would refuse
         it with: nothing is loaded for that. Raises `Unavailable` when no host will come, or none has come in the
-        request's time; `Moved` when the name means another deployment, or is about to.
+        request's time, or the server stops; `Moved` when the name means another deployment, or is about to.
         """
         for layer, cost in self._layers_after_preparation(prepared, record):
             permit(layer, cost).release()
@@ -264,6 +270,8 @@ class Deployment:
             while self.cold:
                 if self.role is not Role.CURRENT:
                     raise Moved
+                if self._stopping:
+                    raise Unavailable("the server is stopping and loads no models", retry_after=5)
                 if self.refusal:
                     raise Unavailable(f"model {self.name!r} cannot be loaded: {self.refusal}", retry_after=5)
                 if self.present and self.availability in (Availability.FAILED, Availability.RESTARTING):

@@ -131,7 +131,7 @@ class Front:
         )
 
     def _drain(self, budget_s: float) -> None:
-        self._server.draining = True
+        self._server.begin_stop()
         if not self._stop.done():
             self._stop.set_result(budget_s)
 
@@ -148,8 +148,11 @@ class Front:
             self._loop.add_signal_handler(number, lambda: self._drain(limits.REQUEST_TIMEOUT_S))
         budget_s = await self._stop
         drained = await until_idle(self._server, budget_s)
+        goodbye = "drained"
         if not drained:
-            log.warning("the drain budget of %g s is over: %r", budget_s, self._server.requests)
+            still = self._server.requests.statistics().open
+            goodbye = f"{still} request{'' if still == 1 else 's'} still open after the drain budget of {budget_s:g} s"
+            log.warning("%s", goodbye)
         for deployment in (*self._server.deployments.values(), *self._server.others.values()):
             deployment.close()
         if not drained:
@@ -163,7 +166,7 @@ class Front:
         if self._server.tracing is not None:
             await self._flush(self._server.tracing)
         self._server.pool.shutdown(wait=False, cancel_futures=True)
-        self._management.close("drained" if drained else "drain budget spent")
+        self._management.close(goodbye)
         self._zmq.destroy(linger=None)
         return HostExit.CLEAN if drained else 1
 

@@ -90,6 +90,7 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         "spans",
         "total_s",
         "uploaded_s",
+        "waits_for",
     )
 
     uploaded_s: float | None
@@ -109,6 +110,8 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         """The deployment that has it; empty until one has. Never a name that only the client knows."""
         self.account: Account | None = None
         """Whose request it is, where keys are needed."""
+        self.waits_for = ""
+        """What it waits for before anything is prepared, in words; empty when it does not."""
         self.input_tokens = 0
         self.received = self._mark = clock()
         self.uploaded_s = self.prepared_s = self.queued_s = self.executed_s = self.finished_s = None

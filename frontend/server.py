@@ -101,16 +101,21 @@ class Server:
             raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
         return deployment
 
-    async def taker(self, model: str | None, context: ExecutionContext) -> Deployment:
+    async def taker(self, model: str | None, context: ExecutionContext, record: RequestRecord) -> Deployment:
         """The deployment that takes a request for `model` in this very step of the loop.
 
         While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
-        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`.
-        Cancelled, it leaves nothing behind but the slot, which `context` gives back.
+        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`, and
+        `Unavailable` when the server stops, which gives the swap up. Cancelled, it leaves nothing behind but the
+        slot, which `context` gives back, and what it waited for in `record`.
         """
         while (deployment := self.resolve(model)).role is Role.HELD:
             deployment.take_slot(context)
+            if self.draining:
+                raise Unavailable("the server is stopping, and the swap is given up", retry_after=5)
+            record.waits_for = f"the end of the swap of {deployment.name!r}"
             await deployment.moved()
+        record.waits_for = ""
         return deployment
 
     async def decide(
@@ -124,11 +129,18 @@ class Server:
         """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
         that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
         while True:
-            deployment = await self.taker(question.model, context)
+            deployment = await self.taker(question.model, context, record)
             try:
                 return deployment, await deployment.decide(question, size, context, record, on_answer)
             except Moved:
                 continue
+
+    def begin_stop(self) -> None:
+        """Take no newcomers, and refuse those who wait for a host that will not come any more: the end of a swap, or
+        an absent model. What is prepared goes on."""
+        self.draining = True
+        for deployment in (*self.deployments.values(), *self.others.values()):
+            deployment.begin_stop()
 
     def refuse_when_draining(self) -> None:
         """Raise `Unavailable` once a stop has been asked for."""

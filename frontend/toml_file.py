@@ -31,7 +31,9 @@ class TomlDocument:
         """The document in a file. Raises `ConfigurationError` when it cannot be read or is not TOML."""
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         if text.startswith("\ufeff"):
             raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")

@@ -57,6 +57,8 @@ class Family:
     """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
+    needs_path: str = ""
+    """What its path has to lead to, in words, when it cannot do without one; "" = it can."""
 
 
 BUILT_IN: Final[dict[str, Family]] = {
@@ -83,6 +85,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider_checkpoint:inspect",
             marks=("decider_config.json",),
+            needs_path="the folder of a checkpoint",
             front_files=("tokenizer.json", "decider_config.json"),
         ),
         Family(
@@ -94,6 +97,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
             marks=("cua_s1_export.json",),
+            needs_path="the folder of a checkpoint",
             front_files=("tokenizer.json",),
         ),
         Family(
@@ -105,6 +109,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev_checkpoint:inspect",
             marks=("open_jev_export.json", "head.pt"),
+            needs_path="the folder of a checkpoint",
             front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
         ),
         Family(
@@ -117,6 +122,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.clef.profile:ClefNative",
             inspect="executor_host.executors.clef_checkpoint:inspect",
             marks=("joint_head_config.json",),
+            needs_path="the folder of a checkpoint",
         ),
         Family(
             name="laya",
@@ -128,6 +134,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             native="frontend.families.laya.profile:LayaNative",
             inspect="executor_host.executors.laya_checkpoint:inspect",
             marks=("rl_agent_config.json",),
+            needs_path="the folder of a checkpoint",
             front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
         ),
         Family(
@@ -137,6 +144,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:RowsRequest",
             inspect="executor_host.executors.embedding_checkpoint:inspect",
             marks=("modules.json",),
+            needs_path="the folder of a sentence encoder",
             front_files=("tokenizer.json", "sentence_bert_config.json"),
         ),
         Family(
@@ -146,6 +154,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:TextRequest",
             inspect="executor_host.executors.transformers_checkpoint:inspect",
             marks=("config.json", "*.gguf"),
+            needs_path="the folder of a checkpoint, or a GGUF file",
             general=True,
         ),
     )

@@ -1,4 +1,5 @@
-"""Every message of the lanes: frozen, typed, checked when made into bytes and when read from them.
+"""Every message of the lanes: frozen, typed, checked when made into bytes and when read from them. They are one file
+because together they are the protocol: a change of any is a change of its version.
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
@@ -421,7 +422,7 @@ class Drained(Message):
 @_message(
     Kind.ORDER,
     Lane.MANAGEMENT,
-    checks={"action": one_of(("swap", "load", "unload")), "model": _NAME, "settings": tree},
+    checks={"action": one_of(("swap", "cancel", "load", "unload")), "model": _NAME, "settings": tree},
 )
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
@@ -532,7 +533,6 @@ BY_KIND: Final[dict[int, type[Message]]] = {
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
         HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
-        HostUp, HostDown, Deployment, Want, Serving,
         DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip

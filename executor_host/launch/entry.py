@@ -17,6 +17,9 @@ OURS = ("supervisor", "protocol", "frontend")
 EXIT_CONFIGURATION = 2
 """`ServeExit.CONFIGURATION`, which cannot be imported before we know whose `protocol` it would come from."""
 
+EXIT_INTERRUPTED = 130
+"""`ServeExit.INTERRUPTED`."""
+
 
 def shadowed() -> str | None:
     """A sentence naming the first of our modules that would come from somewhere else; None when all is well."""
@@ -34,7 +37,15 @@ def shadowed() -> str | None:
 
 
 def main() -> int:
-    """Check, then hand over to the supervisor's command line."""
+    """Check, then hand over to the supervisor's command line. A Ctrl-C that no command takes, because its modules are
+    still being imported, ends quietly."""
+    try:
+        return _run()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run() -> int:
     problem = shadowed()
     if problem is not None:
         print(f"framehost: {problem}", file=sys.stderr)

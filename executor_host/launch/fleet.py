@@ -89,8 +89,11 @@ class Fleet:
 
     # The start and the end
 
-    def add(self, spec: DeploymentSpec, role: Role = Role.CURRENT, *, present: bool = True) -> Hosts:
-        """A deployment that has no hosts yet. Not `present`: a request that needs them has them started."""
+    def add(
+        self, spec: DeploymentSpec, role: Role = Role.CURRENT, *, present: bool = True, beside: str | None = None
+    ) -> Hosts:
+        """A deployment that has no hosts yet. Not `present`: a request that needs them has them started. `beside` as
+        for `Residency.add`."""
         hosts = self._deployments[spec.id] = Hosts(self._owner, spec, role)
         hosts.present = present
         self._residency.add(
@@ -98,6 +101,7 @@ class Fleet:
             size=checkpoint_bytes(spec.path) * spec.replicas,
             pinned=spec.pinned,
             keep_alive_s=spec.keep_alive_s,
+            beside=beside,
         )
         return hosts
 
@@ -187,7 +191,7 @@ class Fleet:
     # Effects of a swap
 
     def create(self, spec: DeploymentSpec) -> Hosts:
-        hosts = self.add(spec, Role.COMING)
+        hosts = self.add(spec, Role.COMING, beside=self.meant(spec.name).spec.id)
         self._owner.publish()
         return hosts
 
@@ -265,11 +269,32 @@ class Fleet:
         finally:
             del self._orders[name]
 
+    def cancel(self, name: str) -> str:
+        """Give up what a swap of `name` is loading, which then fails and leaves what a failing one leaves. Raises
+        `Conflict` when it loads nothing new."""
+        for hosts in self:
+            if hosts.spec.name == name and hosts.role.state is Role.COMING and hosts.running and not hosts.ready:
+                hosts.give_up("an operator has cancelled the swap")
+                return f"the start of {hosts.spec.id} is given up"
+        raise Conflict(f"no swap of {name!r} is loading a new model now{self._what_loads(name)}")
+
+    def _what_loads(self, name: str) -> str:
+        """Which processes of `name` are being loaded, and how that may be ended; nothing when none is."""
+        for hosts in self:
+            pids = [str(slot.pid) for slot in hosts.slots if slot.pid and slot.up is None]
+            if hosts.spec.name != name or hosts.ready or not pids:
+                continue
+            end = "load_limit bounds a load"
+            if hosts.role.state is Role.COMING:
+                end = f"framehost swap --cancel {name} gives it up"
+            return f": {hosts.spec.id} is loading in pid {', '.join(pids)}; {end}"
+        return ""
+
     def _claim(self, name: str, what: str) -> Hosts:
         """What `name` means, for one order at a time."""
         hosts = self.meant(name)
         if name in self._orders:
-            raise Conflict(f"{name!r} is being {self._orders[name]} already")
+            raise Conflict(f"{name!r} is being {self._orders[name]} already{self._what_loads(name)}")
         if hosts.spec.id in self._evictions:
             raise Conflict(f"{hosts.spec.id} is just being unloaded")
         self._orders[name] = what

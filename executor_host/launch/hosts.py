@@ -136,6 +136,11 @@ class Hosts:
         held = await freed(lambda: sum(map(group_resident_bytes, groups)), limit_s=FREED_LIMIT_S)
         return Freed(before, held)
 
+    def give_up(self, cause: str) -> None:
+        """End every process that is not ready. Only of a trial, which is not started again."""
+        for slot in self.slots:
+            slot.give_up(cause)
+
     def kill(self) -> None:
         """End every process now."""
         for slot in self.slots:

@@ -88,6 +88,8 @@ class _Entry:
     size: int
     pinned: bool
     keep_alive_s: float | None
+    beside: str | None
+    """What it is to replace, and has to be started beside."""
     idle_since: float | None = None
     """When it became idle, on the caller's clock; None while it is busy, or nobody knows."""
 
@@ -105,11 +107,20 @@ class Residency:
 
     # Events
 
-    def add(self, deployment: str, *, size: int = 0, pinned: bool = False, keep_alive_s: float | None = None) -> None:
-        """A deployment that has no hosts yet. `size`: the bytes that it will take, as far as is known."""
+    def add(
+        self,
+        deployment: str,
+        *,
+        size: int = 0,
+        pinned: bool = False,
+        keep_alive_s: float | None = None,
+        beside: str | None = None,
+    ) -> None:
+        """A deployment that has no hosts yet. `size`: the bytes that it will take, as far as is known. `beside`: the
+        one that it is to replace, which does not make room for it."""
         if deployment in self._entries:
             raise KeyError(f"{deployment!r} is known already")
-        self._entries[deployment] = _Entry(Machine(PLACES, Place.ABSENT), size, pinned, keep_alive_s)
+        self._entries[deployment] = _Entry(Machine(PLACES, Place.ABSENT), size, pinned, keep_alive_s, beside)
 
     def remove(self, deployment: str) -> None:
         """It is gone for good, and so are its processes."""
@@ -271,7 +282,12 @@ class Residency:
         count, size = self._bounds.count, self._bounds.bytes
         if size is not None and self._entries[name].size > size:
             return f"it takes {self._entries[name].size} bytes, max_resident_bytes is {size}"
-        return f"pinned models take all the room (max_resident {count}, max_resident_bytes {size})"
+        bounds = {"max_resident": count, "max_resident_bytes": size}
+        told = ", ".join(f"{bound} {value}" for bound, value in bounds.items() if value is not None)
+        beside = self._entries[name].beside
+        if beside is not None and self._fits(name, (*others, beside)):
+            return f"there is no room for it beside {beside} ({told}); --mode stop-first stops that one first"
+        return f"pinned models take all the room ({told})"
 
     def __repr__(self) -> str:
         places = ", ".join(f"{name} {entry.place.state.value}" for name, entry in self._entries.items())

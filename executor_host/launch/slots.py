@@ -1,4 +1,5 @@
 """One place for one process, and the processes that hold it one after the other: started, heard, buried, again.
+Both kinds of place are here, because they live by one cycle and ask the same things of their owner.
 
     HostSlot       one replica of a deployment: start ─▶ HELLO ─▶ WELCOME ─▶ PROGRESS ... READY ─▶ (death ─▶ start ...)
     FrontSlot      the frontend: start ─▶ HELLO ─▶ DEPLOYMENT, HOST_UP ... ─▶ SERVING ─▶ (death ─▶ start ...)
@@ -217,7 +218,7 @@ class HostSlot:
             owner.died(self.deployment.name, how)
             if delay is None:
                 self.failed = how
-                if words:
+                if words and ended.signal is None:  # what a killed process says last are its stacks
                     self.failed += f": {words.splitlines()[-1]}"
         self.up = None
         owner.tell_front(
@@ -311,6 +312,15 @@ class HostSlot:
         if handle is self._handle:  # else it has ended by itself meanwhile, and the cause is not the next one's
             self._cause += f"; {missing}" if missing else ""
             handle.kill()
+
+    def give_up(self, cause: str) -> None:
+        """End an incarnation that is not ready, or the wait for one that would dial in."""
+        if self.up is not None:
+            return
+        self._cause = self._cause or cause
+        if self._begun is not None and self.deployment.remote:
+            self._begun.cancel()
+        self.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go; none is started after it. One that is not ready has nothing to finish and

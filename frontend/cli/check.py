@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frontend.cli import config, fetched
+from frontend.cli.configuration import ModelConfig, exposed
 from frontend.toml_file import ConfigurationError
 from protocol.exits import ServeExit
 
@@ -89,7 +90,7 @@ def _configuration(file: str, *, insecure: bool) -> int:
     except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    if not insecure and (problem := config.exposed(configuration)) is not None:
+    if not insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {file}: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     print(f"{file}: listens on {configuration.host} port {configuration.port}")
@@ -98,8 +99,14 @@ def _configuration(file: str, *, insecure: bool) -> int:
         mark = " (default)" if model.name == configuration.default else ""
         native = f", native dialect on {model.native}" if model.native else ""
         limits = f"execution_limit {_seconds(model.execution_limit_s)}, load_limit {_seconds(model.load_limit_s)}"
-        print(f"  {model.name}{mark}: {model.family}, {model.path or 'bundled weights'}, {bounds}, {limits}{native}")
+        print(f"  {model.name}{mark}: {model.family}, {_weights(model)}, {bounds}, {limits}{native}")
     return 0
+
+
+def _weights(model: ModelConfig) -> str:
+    if model.path is not None:
+        return model.path
+    return "weights where its hosts are" if model.remote else "weights that come with it"
 
 
 def _seconds(limit: float | None) -> str:

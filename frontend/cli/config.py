@@ -30,7 +30,7 @@ levels = 10                 # of a score
 
 [models.NAME]
 family = "sparrow"
-path = "..."                # optional: checkpoint folder or file
+path = "..."                # checkpoint folder or file; optional where the family brings weights, or hosts dial in
 max_requests = 1024         # optional: requests of this model at once
 max_cost = 4000000          # optional: their total cost (tokens, or bytes for text families)
 resident = true             # false: its hosts are started when a request needs them
@@ -52,155 +52,36 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import ipaddress
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from frontend import keys, limits
-from frontend.cli import fetched, limits_table
+from frontend.cli import fetched, limits_table, schema
+from frontend.cli.configuration import (
+    DEFAULT_DRAIN_S,
+    DEFAULT_FRONT_LIMIT_S,
+    DEFAULT_RESTARTS,
+    Configuration,
+    Endpoint,
+    HostsConfig,
+    ModelConfig,
+)
 from frontend.families.base import FamilyOptionError, Processor
-from frontend.limits import ServerLimits
 from frontend.questions import ALIASES
-from frontend.toml_file import ConfigurationError, Key, Schema, TomlDocument
+from frontend.toml_file import ConfigurationError, Key, TomlDocument
 from protocol import families
 from protocol.errors import ProtocolError
 from protocol.frames import encode
-from protocol.limits import MAX_BUDGET_MS, MAX_NAME_CHARS
+from protocol.limits import MAX_NAME_CHARS
 from protocol.messages import Deployment
 
 EMBEDDED_MODEL = "sparrow"
-DEFAULT_DRAIN_S = 30.0
-DEFAULT_FRONT_LIMIT_S = 60.0
-"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
-
-DEFAULT_RESTARTS = 5
-"""Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
-
-MAX_SECONDS = MAX_BUDGET_MS // 1000
-"""A day: the longest budget that the wire carries."""
-
-MAX_AMOUNT = 2**40
-"""Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
-
 TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
 """What of the extra `otel` needs all the rest of it."""
 
 DEFAULT_LEASE_S = 10.0
-LEASE_S = (1.0, 600.0)
-"""Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
-
-MAX_REPLICAS = 64
-"""Hosts of one model: more than any machine has devices."""
-
-MAX_RESTARTS = 1000
-"""In a row, the later ones half a minute apart: a night of trying."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can connect."""
-        return ipaddress.ip_address(self.host).is_loopback
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """One model, as configured and checked."""
-
-    name: str
-    family: str
-    path: str | None = None
-    max_requests: int | None = None
-    max_cost: int | None = None
-    execution_limit_s: float | None = None
-    """How long its host may owe an answer before it is ended; None: for ever."""
-    load_limit_s: float | None = None
-    """How long its host may load and warm up before it is ended; None: for ever."""
-    resident: bool = True
-    """Whether its hosts are started with the server, and not by the first request."""
-    replicas: int = 1
-    pin: bool = False
-    """Its hosts are never stopped to make room, nor because they are idle."""
-    keep_alive_s: float | None = None
-    """How long its hosts are kept without a request; None: for ever."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    native: Endpoint | None = None
-    """The listener that speaks the family's own dialect."""
-    remote: bool = False
-    """Whether its hosts are elsewhere and dial in at `Configuration.hosts`."""
-    ray: Mapping[str, Any] | None = None
-    """As `DeploymentSpec.ray`."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostsConfig:
-    """Where hosts dial in that others start."""
-
-    listen: Endpoint
-    key: Path
-    allow: Path | None
-    lease_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Everything `framehost serve` needs to know."""
-
-    models: tuple[ModelConfig, ...]
-    default: str
-    host: str = "127.0.0.1"
-    port: int = 8080
-    limits: ServerLimits = limits.DEFAULTS
-    drain_s: float = DEFAULT_DRAIN_S
-    access_log: bool = False
-    tracing: bool = False
-    restarts: int = DEFAULT_RESTARTS
-    front_limit_s: float | None = DEFAULT_FRONT_LIMIT_S
-    """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""
-    health: Endpoint | None = None
-    """Where probes are answered. It tells nothing worth hiding, so it may be reachable by others without keys."""
-    admin: Endpoint | None = None
-    """Where operators may change which models there are."""
-    max_resident: int | None = None
-    """How many models may have hosts at once; None: all."""
-    max_resident_bytes: int | None = None
-    """How much memory the hosts of all models may take together; None: all there is."""
-    keys: Path | None = None
-    """The file with API keys, which was read and is right."""
-    cors: tuple[str, ...] = ()
-    hosts: HostsConfig | None = None
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The main listener, then the native ones, then the operators'."""
-        natives = (model.native for model in self.models if model.native is not None)
-        return (Endpoint(self.host, self.port), *natives, *(() if self.admin is None else (self.admin,)))
-
-
-def exposed(configuration: Configuration) -> str | None:
-    """Why not to listen where other machines can connect, for the first such address; None when there is none,
-    or when keys are needed there."""
-    if configuration.keys is not None or keys.ENVIRONMENT in os.environ:
-        return None
-    for endpoint in configuration.endpoints:
-        if not endpoint.loopback:
-            return (
-                f"refusing to listen on {endpoint.host}: anyone who can reach it could use the models, and there are "
-                "no API keys. Give some with --keys FILE, listen on 127.0.0.1 behind a proxy, or say --insecure"
-            )
-    return None
 
 
 def load(path: Path) -> Configuration:
@@ -253,69 +134,12 @@ def check_keys(path: Path) -> Path:
 _ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
 """As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
 
-_SERVER: Schema = {
-    "host": ((str,), "an IP address"),
-    "port": ((int,), "a port number 0..65535"),
-    "default": ((str,), "the name of a model"),
-    "request_timeout": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
-    "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
-    "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
-    "access_log": ((bool,), "true or false"),
-    "tracing": ((bool,), "true or false"),
-    "keys": ((str,), "the path of a key file"),
-    "cors": ((list,), "a list of origins, as https://app.example"),
-    "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
-    "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
-    "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
-    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "health": ((str,), "ADDRESS:PORT"),
-    "limits": ((dict,), "a table"),
-    "admin": ((str,), "ADDRESS:PORT"),
-}
-_MODEL: Schema = {
-    "family": ((str,), "the name of a family"),
-    "path": ((str,), "a path"),
-    "max_requests": ((int,), "a number of requests above 0"),
-    "max_cost": ((int,), "a cost above 0"),
-    "resident": ((bool,), "true or false"),
-    "replicas": ((int,), f"a number of hosts, 1 or more and at most {MAX_REPLICAS}"),
-    "pin": ((bool,), "true or false"),
-    "keep_alive": ((int, float), f"seconds, 0 (for ever) to {MAX_SECONDS}"),
-    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "options": ((dict,), "a table"),
-    "native": ((dict,), "a table"),
-    "remote": ((bool,), "true or false"),
-    "ray": ((dict,), "a table"),
-}
-_RAY: Schema = {
-    "address": ((str,), "the address of a Ray cluster, auto or local"),
-    "num_cpus": ((int, float), "a number of CPUs"),
-    "num_gpus": ((int, float), "a number of GPUs"),
-    "memory": ((int,), "bytes"),
-    "resources": ((dict,), "a table of your cluster's own resources"),
-}
-_HOSTS: Schema = {
-    "listen": ((str,), "ADDRESS:PORT"),
-    "key": ((str,), "the path of this server's NAME.key_secret"),
-    "allow": ((str,), "the path of a folder with the NAME.key of every host that may dial in"),
-    "lease": ((int, float), f"seconds, {LEASE_S[0]:g} to {LEASE_S[1]:g}"),
-}
-_SWAP: Schema = {
-    "family": ((str,), "a family's name"),
-    "path": ((str, type(None)), "a path"),
-    "options": ((dict,), "a table"),
-    "mode": ((str,), "start-first or stop-first"),
-}
-
-_NATIVE: Schema = {"listen": ((str,), "ADDRESS:PORT")}
-
 
 def _build(source: TomlDocument) -> Configuration:
     document = source.content
     source.only(document, dict.fromkeys(("server", "hosts", "models"), ((dict,), "a table")), ())
     server = document.get("server", {})
-    source.only(server, _SERVER, ("server",))
+    source.only(server, schema.SERVER, ("server",))
     host = str(server.get("host", "127.0.0.1"))
     try:
         host = check_host(host)
@@ -323,25 +147,32 @@ def _build(source: TomlDocument) -> Configuration:
         source.fail(("server", "host"), str(error))
     if not 0 <= server.get("port", 8080) <= 65535:
         source.fail(("server", "port"), f"{server['port']} is not a port number 0..65535")
-    for key, largest in (("request_timeout", MAX_SECONDS), ("max_body", MAX_AMOUNT), ("drain", MAX_SECONDS)):
+    for key, largest in (
+        ("request_timeout", schema.MAX_SECONDS),
+        ("max_body", schema.MAX_AMOUNT),
+        ("drain", schema.MAX_SECONDS),
+    ):
         if key in server and not 0 < server[key] <= largest:
-            source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
-    if not 0 <= server.get("restarts", 0) <= MAX_RESTARTS:
-        source.fail(("server", "restarts"), f"{server['restarts']} is not {_SERVER['restarts'][1]}")
+            source.fail(("server", key), f"{server[key]} is not {schema.SERVER[key][1]}")
+    if not 0 <= server.get("restarts", 0) <= schema.MAX_RESTARTS:
+        source.fail(("server", "restarts"), f"{server['restarts']} is not {schema.SERVER['restarts'][1]}")
     for key in ("max_resident", "max_resident_bytes"):
-        if key in server and not 0 < server[key] <= MAX_AMOUNT:
-            source.fail(("server", key), f"{server[key]} is not {_SERVER[key][1]}")
+        if key in server and not 0 < server[key] <= schema.MAX_AMOUNT:
+            source.fail(("server", key), f"{server[key]} is not {schema.SERVER[key][1]}")
     if server.get("tracing") and not _installed(TRACING_MODULE):
         source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
-    if not 0 <= server.get("front_limit", 0) <= MAX_SECONDS:
-        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {_SERVER['front_limit'][1]}")
+    if not 0 <= server.get("front_limit", 0) <= schema.MAX_SECONDS:
+        source.fail(("server", "front_limit"), f"{server['front_limit']} is not {schema.SERVER['front_limit'][1]}")
     own: dict[str, Endpoint | None] = {}
     for key in ("health", "admin"):
         try:
             own[key] = endpoint(server[key]) if key in server else None
         except ConfigurationError as error:
             source.fail(("server", key), str(error))
-    key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
+    try:
+        key_file = None if "keys" not in server else check_keys(Path(server["keys"]))
+    except ConfigurationError as error:
+        source.fail(("server", "keys"), str(error))
     origins = server.get("cors", [])
     for origin in origins:
         if not isinstance(origin, str) or _ORIGIN.fullmatch(origin) is None:
@@ -360,7 +191,7 @@ def _build(source: TomlDocument) -> Configuration:
             key = "remote" if model.ray is None else "ray"
             source.fail(("models", model.name, key), "hosts can only dial in where there is a table [hosts]")
         if model.remote and model.ray is None and hosts is not None and hosts.allow is None:
-            source.fail(("hosts",), f"the key allow is missing: it is {_HOSTS['allow'][1]}")
+            source.fail(("hosts",), f"the key allow is missing: it is {schema.HOSTS['allow'][1]}")
     default = server.get("default", models[0].name)
     if default not in {model.name for model in models}:
         source.fail(("server", "default"), f"there is no model {default!r}")
@@ -434,19 +265,19 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
-    source.only(fields, _MODEL, key)
+    source.only(fields, schema.MODEL, key)
     if "family" not in fields:
         source.fail(key, "the family is missing")
     for bound in ("max_requests", "max_cost"):
         if bound in fields and fields[bound] <= 0:
             source.fail((*key, bound), f"{fields[bound]} admits nothing; give a number above 0")
-        if fields.get(bound, 0) > MAX_AMOUNT:
-            source.fail((*key, bound), f"{fields[bound]} is above the limit of {MAX_AMOUNT}")
+        if fields.get(bound, 0) > schema.MAX_AMOUNT:
+            source.fail((*key, bound), f"{fields[bound]} is above the limit of {schema.MAX_AMOUNT}")
     for limit in ("execution_limit", "load_limit", "keep_alive"):
-        if not 0 <= fields.get(limit, 0) <= MAX_SECONDS:
-            source.fail((*key, limit), f"{fields[limit]} is not {_MODEL[limit][1]}")
-    if not 1 <= fields.get("replicas", 1) <= MAX_REPLICAS:
-        source.fail((*key, "replicas"), f"{fields['replicas']} is not {_MODEL['replicas'][1]}")
+        if not 0 <= fields.get(limit, 0) <= schema.MAX_SECONDS:
+            source.fail((*key, limit), f"{fields[limit]} is not {schema.MODEL[limit][1]}")
+    if not 1 <= fields.get("replicas", 1) <= schema.MAX_REPLICAS:
+        source.fail((*key, "replicas"), f"{fields['replicas']} is not {schema.MODEL['replicas'][1]}")
     if fields.get("pin") and not fields.get("resident", True):
         source.fail((*key, "pin"), "what is pinned is resident from the start; leave out resident = false")
     options = fields.get("options", {})
@@ -474,7 +305,7 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         except ProtocolError as error:
             source.fail((*key, part), str(error))
     if "ray" in fields:
-        source.only(fields["ray"], _RAY, (*key, "ray"))
+        source.only(fields["ray"], schema.RAY, (*key, "ray"))
     remote = fields.get("remote", "ray" in fields)
     if "ray" in fields and not remote:
         source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
@@ -485,9 +316,11 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
             known = ", ".join((*family.bundled, *fetched.names(family.name)))
             names = f"; names instead of a path: {known}" if known else ""
             source.fail((*key, "path"), f"{path!r}: {getattr(error, 'strerror', error)}{names}")
+    if path is None and family.needs_path and not remote:
+        source.fail((*key, "path"), f"the path is missing: the {family.name} family needs {family.needs_path}")
     native = None
     if "native" in fields:
-        source.only(fields["native"], _NATIVE, (*key, "native"))
+        source.only(fields["native"], schema.NATIVE, (*key, "native"))
         if not family.native:
             source.fail((*key, "native"), f"the family {family.name!r} has no native dialect")
         if "listen" not in fields["native"]:
@@ -518,17 +351,17 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
 
 def _hosts(fields: Mapping[str, Any], source: TomlDocument) -> HostsConfig:
     key = ("hosts",)
-    source.only(fields, _HOSTS, key)
+    source.only(fields, schema.HOSTS, key)
     for needed in ("listen", "key"):
         if needed not in fields:
-            source.fail(key, f"the key {needed} is missing: it is {_HOSTS[needed][1]}")
+            source.fail(key, f"the key {needed} is missing: it is {schema.HOSTS[needed][1]}")
     try:
         listen = endpoint(fields["listen"])
     except ConfigurationError as error:
         source.fail((*key, "listen"), str(error))
     lease = fields.get("lease", DEFAULT_LEASE_S)
-    if not LEASE_S[0] <= lease <= LEASE_S[1]:
-        source.fail((*key, "lease"), f"{lease} is not {_HOSTS['lease'][1]}")
+    if not schema.LEASE_S[0] <= lease <= schema.LEASE_S[1]:
+        source.fail((*key, "lease"), f"{lease} is not {schema.HOSTS['lease'][1]}")
     allow = Path(fields["allow"]) if "allow" in fields else None
     return HostsConfig(listen, Path(fields["key"]), allow, float(lease))
 
@@ -541,7 +374,7 @@ def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float)
     Raises `ConfigurationError` for everything that `framehost check --config` would refuse.
     """
     source = TomlDocument("swap", None, {})
-    source.only(settings, _SWAP, ())
+    source.only(settings, schema.SWAP, ())
     if "family" not in settings:
         source.fail(("family",), "the family is missing")
     if model.remote:

@@ -13,7 +13,10 @@ from protocol.messages import Order, Outcome, Progress
 STATUS = {"done": 0, "failed": 1, "conflict": 1, "unknown": 2, "invalid": 2}
 """Exit statuses by how the order ended; the last two are mistakes in what was typed."""
 
-EXIT = "Exit status: 0 done; 1 not done, and why; 2 a mistake in the arguments."
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, which ends the command and not the order."""
+
+EXIT = "Exit status: 0 done; 1 not done, and why; 2 a mistake in the arguments; 130 interrupted."
 
 
 def add_to(commands: Any) -> None:
@@ -25,6 +28,9 @@ def add_to(commands: Any) -> None:
         f"Ends when the former model's processes are gone and their memory is back. {EXIT}",
     )
     swap.add_argument("model", metavar="NAME=FAMILY[:PATH]", help="the name, and what it is to mean")
+    swap.add_argument(
+        "--cancel", action="store_true", help="give up what a swap of NAME, which is then all that is said, is loading"
+    )
     swap.add_argument(
         "--mode", choices=("start-first", "stop-first"), default="start-first",
         help="whether the new one is started beside the old one, or only after it is gone (default start-first)",
@@ -53,6 +59,8 @@ def add_to(commands: Any) -> None:
 
 def run_swap(arguments: argparse.Namespace) -> int:
     """Order a swap, show each step, and return the exit status."""
+    if arguments.cancel:
+        return carry_out(arguments.port, Order(action="cancel", model=arguments.model, settings={}))
     name, equals, rest = arguments.model.partition("=")
     family, _, path = rest.partition(":")
     if not (name and equals and family):
@@ -73,15 +81,24 @@ def run_order(arguments: argparse.Namespace) -> int:
 
 def carry_out(port: int, order: Order) -> int:
     """Give an order to the supervisor behind `port`, print what it says until it is done, return the exit status."""
+    given = received = False
     try:
         with line(port) as supervisor:
             supervisor.say(order)
-            while not isinstance(message := supervisor.hear(patient=True), Outcome):
-                if isinstance(message, Progress):
+            given = True
+            # That it was received is told at once; how it ended, when it has.
+            while not isinstance(message := supervisor.hear(patient=received), Outcome):
+                received = True
+                if isinstance(message, Progress) and message.note:
                     print(message.note, flush=True)
     except NotRunning as error:
-        print(f"framehost: {error}", file=sys.stderr)
+        later = f"; the {order.action} may be carried out when it goes on" if given and not received else ""
+        print(f"framehost: {error}{later}", file=sys.stderr)
         return STATUS["failed"]
+    except KeyboardInterrupt:
+        then = f"the {order.action} of {order.model} goes on in the server" if given else "nothing was ordered"
+        print(f"framehost: interrupted; {then}", file=sys.stderr)
+        return INTERRUPTED
     if message.code == "done":
         print(message.message)
         if "gap_s" in message.report:

@@ -2,6 +2,7 @@
 main port where there are API keys.
 
     POST /admin/models/NAME/swap     {"family": ..., "path": ..., "options": {...}, "mode": "start-first"}
+    POST /admin/models/NAME/cancel   no body; gives up what a swap is loading
     POST /admin/models/NAME/load     no body
     POST /admin/models/NAME/unload   no body
 
@@ -35,7 +36,7 @@ from frontend.server import Server
 from protocol.errors import ProtocolError
 from protocol.messages import Order
 
-ACTIONS: Final = ("swap", "load", "unload")
+ACTIONS: Final = ("swap", "cancel", "load", "unload")
 STATUSES: Final = {"done": 200, "unknown": 404, "invalid": 422, "conflict": 409, "failed": 502}
 """HTTP status by how an order ended; 502 because it is a new host that has failed, and not the request."""
 

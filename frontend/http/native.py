@@ -93,7 +93,7 @@ async def _decided(
     while True:
         if server.resolve(name).role is Role.HELD:
             upload.close()  # waiting for the end of a swap is no upload
-        deployment = await server.taker(name, context)
+        deployment = await server.taker(name, context, record)
         try:
             with deployment.in_use():
                 return await _decided_by(server, deployment, body, upload, context, record)

@@ -291,7 +291,8 @@ def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull |
 
 
 def _timeout_text(record: Any, budget: float) -> str:
-    return f"the request's {budget:g} s were over while it was {record.state.value}"
+    doing = f"waited for {record.waits_for}" if record.waits_for else f"was {record.state.value}"
+    return f"the request's {budget:g} s were over while it {doing}"
 
 
 async def models(request: web.Request) -> web.Response:

@@ -120,3 +120,5 @@ def test_a_load_that_hangs_ends_at_its_limit_and_says_where(runtime: Path) -> No
         assert "it was not ready within its load limit of 2 s" in server.log()
         assert "in load" in server.log()
         assert "serving" not in server.log()
+        final = "could not be started: killed by SIGKILL by framehost: it was not ready within its load limit of 2 s"
+        assert any(line.endswith(final) for line in server.lines), "no line of the stacks is in the reason"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from frontend.cli.status import render
 from tests.process.harness import GUARD_S, Framehost, configuration, running
 
 
@@ -56,6 +57,19 @@ def test_ten_requests_for_an_absent_model_start_it_once(runtime: Path) -> None:
         server.wait(server.idle, "idle")
 
 
+def test_a_stop_answers_who_waits_for_an_absent_model(runtime: Path) -> None:
+    """A host that loads is not waited for: 503 at once for who waits for it, and the stop is clean."""
+    models = {"a": {}, "late": {"resident": False, "gate": runtime / "gate"}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        waiter = server.soon({"op": "echo"}, model="late")
+        server.line("[late@2", "loading")
+        server.wait(lambda: server.model("late")["waiting_for_host"] == 1, "it waits")
+        assert server.stop() == 0
+        answer = waiter.result(GUARD_S)
+        assert (answer.status, "retry-after" in answer.headers) == (503, True)
+        assert "the server is stopping and loads no models" in answer.json["detail"]["message"]
+
+
 def test_a_bad_request_starts_nothing(runtime: Path) -> None:
     """An absent model's processor validates first: 400 or 422, and no host was started for it."""
     models = {"a": {}, "absent": {"resident": False}}
@@ -63,6 +77,7 @@ def test_a_bad_request_starts_nothing(runtime: Path) -> None:
         assert server.decide("refuse me", model="absent").status == 400
         assert server.post({"model": "absent", "state": 5, "questions": {}}).status == 422
         assert states(server)["absent"] == "absent"
+        assert render(server.status()).count("loaded in") == 1, "what has not been loaded took no time"
         assert not any("[absent@" in line for line in server.lines)
 
 

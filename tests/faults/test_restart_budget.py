@@ -89,6 +89,7 @@ def test_the_last_model_takes_the_server_along(runtime: Path) -> None:
         assert server.wait_exit() == 4
         assert waiting.result(30).status == 503
         assert "no model is left" in server.log()
+        assert server.log().splitlines()[-1] == "[framehost] stopped: because of the failure above; exit status 4"
 
 
 def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_stop_answers_what_it_has_accepted_and_refuses_what_comes(runtime: Pat
         until.touch()
         assert [request.result(30).status for request in (first, *queued)] == [200, 200, 200]
         assert server.wait_exit() == 0
+        assert server.log().splitlines()[-1] == "[framehost] stopped: everything was finished; exit status 0"
         nothing_left(server, everyone)
 
 
@@ -58,7 +59,8 @@ def test_a_drain_that_takes_too_long_ends_and_says_so(runtime: Path) -> None:
         assert server.wait_exit() == 6
         assert running_one.result(30).status == waiting_one.result(30).status == 503
         assert "stopping" in waiting_one.result(30).json["detail"]["message"]
-        assert "drain budget" in server.log()
+        last = server.log().splitlines()[-1]
+        assert last == "[framehost] stopped: 2 requests still open after the drain budget of 0.3 s; exit status 6"
         nothing_left(server, everyone)
 
 
@@ -86,6 +88,7 @@ def test_a_second_signal_ends_at_once(runtime: Path, number: signal.Signals) -> 
         server.line("stopping")
         server.process.send_signal(number)
         assert server.wait_exit() == 130
+        assert server.log().splitlines()[-1] == "[framehost] stopped: asked a second time; exit status 130"
         nothing_left(server, everyone)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import signal
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from protocol.messages import Progress
 from tests.process.harness import GUARD_S, QUESTION, alive, configuration, running, tagged
 
 CONNECTIONS = 64
@@ -143,7 +145,9 @@ def test_stop_first_lets_newcomers_wait_and_never_has_two_hosts(runtime: Path) -
         newcomers = [server.soon({"op": "echo", "tag": "new", "mark": str(mark)}) for _ in range(3)]
         server.wait(lambda: server.status()["front"]["requests"]["open"] == 5, "they have arrived")
         assert server.model()["scheduler"]["waiting"] == 1, "they are not queued at the old one"
-        assert server.decide("x", x_framehost_timeout_ms="50").status == 504, "waiting has the request's own deadline"
+        late = server.decide("x", x_framehost_timeout_ms="50")
+        assert late.status == 504, "waiting has the request's own deadline"
+        assert "were over while it waited for the end of the swap of 'toy'" in late.json["detail"]["message"]
         assert server.get("/health").status == 200, "the old one still works"
         until.touch()
         assert [request.result(30).json["x_toy"]["pid"] for request in (first, queued)] == [old, old]
@@ -192,8 +196,12 @@ def test_a_second_swap_of_the_same_name_is_refused_while_the_first_runs(runtime:
     with running(runtime, "one=toy", "two=toy") as server:
         first = server.command("swap", "one=toy", "--option", f"gate={gate}")
         server.line("starting one@3")
+        server.line("[one@3", "loading")
+        (pid,) = (host["pid"] for host in server.status()["hosts"] if host["deployment"] == "one@3")
         status, told = server.swap("one=toy")
-        assert (status, "'one' is being swapped already" in told) == (1, True), told
+        assert status == 1
+        assert f"'one' is being swapped already: one@3 is loading in pid {pid}; " in told
+        assert "framehost swap --cancel one gives it up" in told
         assert server.swap("two=toy")[0] == 0
         gate.touch()
         first.communicate(timeout=GUARD_S)
@@ -285,6 +293,72 @@ def test_a_stop_in_the_middle_of_a_swap_leaves_nothing_behind(runtime: Path, mod
         assert "the server is stopping" in err
 
 
+def test_a_stop_answers_who_waits_for_the_end_of_a_swap(runtime: Path) -> None:
+    """The swap is given up, so nobody will come for them: 503 at once, and they do not prolong the stop."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--mode", "stop-first", "--option", f"gate={gate}")
+        server.line("[toy@2", "loading")
+        waiter = server.soon({"op": "echo"})
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 1, "it has arrived")
+        assert server.stop() == 0
+        answer = waiter.result(GUARD_S)
+        assert (answer.status, "retry-after" in answer.headers) == (503, True)
+        assert "the server is stopping, and the swap is given up" in answer.json["detail"]["message"]
+        swap.communicate(timeout=GUARD_S)
+        assert swap.returncode == 1
+
+
+@pytest.mark.parametrize("mode", ["start-first", "stop-first"])
+def test_a_swap_whose_new_model_does_not_load_can_be_cancelled(runtime: Path, mode: str) -> None:
+    """It ends as a swap that has failed: the name means what it meant, is served, and can be swapped again."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--mode", mode, "--option", f"gate={gate}")
+        server.line("[toy@2", "loading")
+        assert server.swap("toy", "--cancel") == (0, "the start of toy@2 is given up\n")
+        _, err = swap.communicate(timeout=GUARD_S)
+        assert swap.returncode == 1
+        assert "toy@2 could not be started: killed by SIGKILL by framehost: an operator has cancelled the swap. " in err
+        assert server.decide("x").status == 200
+        status, told = server.swap("toy", "--cancel")
+        assert (status, "no swap of 'toy' is loading a new model now" in told) == (1, True)
+        assert server.swap("toy=toy", "--mode", mode, "--option", "gate=")[0] == 0
+
+
+def test_an_interrupted_swap_says_that_it_goes_on(runtime: Path) -> None:
+    """Ctrl-C ends the command with 130 and one sentence, and not the order."""
+    gate = runtime / "gate"
+    with running(runtime) as server:
+        swap = server.command("swap", "toy=toy", "--option", f"gate={gate}")
+        assert swap.stdout is not None
+        assert "starting toy@2" in swap.stdout.readline()
+        swap.send_signal(signal.SIGINT)
+        _, err = swap.communicate(timeout=GUARD_S)
+        assert (swap.returncode, err) == (130, "framehost: interrupted; the swap of toy goes on in the server\n")
+        gate.touch()
+        server.line("swap of toy: toy means toy@2")
+
+
+def test_an_order_is_acknowledged_before_it_is_done(runtime: Path) -> None:
+    """Also a load without an end: whoever gave it knows at once that the supervisor has it."""
+    models = {"a": {}, "late": {"resident": False, "gate": runtime / "gate"}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        assert server.first_answer("load", "late") == Progress(stage="load")
+
+
+def test_an_order_to_a_stopped_supervisor_does_not_hang(runtime: Path) -> None:
+    """A supervisor says at once that it has received an order; one that does not is told of."""
+    with running(runtime) as server:
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            status, told = server.swap("toy=toy")
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        assert status == 1
+        assert "holds its lock and does not answer; the swap may be carried out when it goes on" in told
+
+
 def test_a_swap_keeps_bounds_and_options_of_the_same_family(runtime: Path) -> None:
     """What is not said stays: the operator names a checkpoint, not the whole table of the configuration again."""
     config = configuration(runtime / "c.toml", {"toy": {"identity": "mine", "max_requests": 7}})
@@ -315,6 +389,7 @@ def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
         assert done["held_bytes"] == 0 < done["freed_bytes"]
         assert server.model()["identity"] == "other"
         for path, body, expected, told in [
+            ("/admin/models/toy/cancel", b"", 409, "no swap of 'toy' is loading a new model now"),
             ("/admin/models/nobody/swap", {"family": "toy"}, 404, "there is no model 'nobody'"),
             ("/admin/models/toy/swap", {}, 422, "family is missing"),
             ("/admin/models/toy/swap", {"family": "toy", "colour": 1}, 422, "colour"),

@@ -26,7 +26,7 @@ import psutil
 
 from frontend.cli import status as status_command
 from frontend.cli.line import line as line_to
-from protocol.messages import Order, Outcome
+from protocol.messages import Message, Order, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "toy"
@@ -149,6 +149,12 @@ class Framehost:
             while not isinstance(message := supervisor.hear(patient=True), Outcome):
                 pass
             return message
+
+    def first_answer(self, action: str, model: str) -> Message:
+        """What an order without settings is answered first; nobody hears the rest."""
+        with self._our_runtime_directory(), line_to(self.port) as supervisor:
+            supervisor.say(Order(action=action, model=model, settings={}))
+            return supervisor.hear()
 
     @contextmanager
     def _our_runtime_directory(self) -> Iterator[None]:

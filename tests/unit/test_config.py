@@ -58,7 +58,7 @@ def test_native_listeners_are_read_and_may_not_meet(tmp_path: Path) -> None:
     assert all(endpoint.loopback for endpoint in found.endpoints)
     config.load(write(tmp_path, two.format("127.0.0.1:0", "127.0.0.1:0")))
     with pytest.raises(
-        ConfigurationError, match=r"line 8, key models\.n\.native\.listen: port 8001 is the native port"
+        ConfigurationError, match=r"line 10, key models\.n\.native\.listen: port 8001 is the native port"
     ):
         config.load(write(tmp_path, two.format("127.0.0.1:8001", "[::1]:8001")))
 
@@ -124,9 +124,39 @@ def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> Non
     assert found.models[0].remote
     assert found.hosts is not None
     assert (str(found.hosts.listen), found.hosts.lease_s) == ("127.0.0.1:0", 10.0)
+    config.load(write(tmp_path, text.replace('path = "/on/another/machine"\n', "") + HOSTS))
 
 
-NATIVE = '[models.m]\nfamily = "decider"\n[models.m.native]\n'
+WITHOUT_WEIGHTS = ["clef", "cua-s1", "decider", "embedding", "laya", "open-jev", "transformers"]
+
+
+@pytest.mark.parametrize("family", WITHOUT_WEIGHTS)
+def test_a_family_without_weights_of_its_own_needs_a_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], family: str
+) -> None:
+    """Said by `check`, and by a swap, and not only by the host that finds none."""
+    file = write(tmp_path, f'[models.a]\nfamily = "sparrow"\n\n[models.m]\nfamily = "{family}"\n')
+    assert supervisor.main(["check", "--config", str(file)]) == ServeExit.CONFIGURATION
+    said = f"line 4, key models.m.path: the path is missing: the {family} family needs the folder of a "
+    assert said in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="the path is missing"):
+        config.successor(config.from_models([]).models[0], {"family": family}, 30.0)
+
+
+def test_every_family_without_weights_of_its_own_says_what_it_needs() -> None:
+    """The list above is all of them."""
+    assert sorted(name for name, family in families.BUILT_IN.items() if family.needs_path) == WITHOUT_WEIGHTS
+    assert not any(bool(family.bundled) == bool(family.needs_path) for family in families.BUILT_IN.values())
+
+
+def test_a_missing_configuration_file_is_told_in_words(tmp_path: Path) -> None:
+    """Without the number that the system has for it."""
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(tmp_path / "missing.toml")
+    assert str(caught.value) == f"{tmp_path / 'missing.toml'}: cannot be read: No such file or directory"
+
+
+NATIVE = '[models.m]\nfamily = "decider"\npath = "/"\n[models.m.native]\n'
 
 HOSTS = '[hosts]\nlisten = "127.0.0.1:0"\nkey = "k"\nallow = "a"\n'
 
@@ -176,6 +206,8 @@ MISTAKES = [
     ('[models.jev-latest]\nfamily = "sparrow"\n', 1, "models.jev-latest", "always means the default model"),
     ('[models.m]\nfamily = "sparrow"\npath = "no/such"\n', 3, "models.m.path", "No such file or directory; names"),
     ('[models.m]\nfamily = "decider"\npath = "nano-robot"\n', 3, "models.m.path", "No such file or directory"),
+    ('[models.m]\n\nfamily = "embedding"\n', 1, "models.m.path", "needs the folder of a sentence encoder"),
+    ('[server]\nkeys = "/no/such"\n', 2, "server.keys", "/no/such: cannot be read: No such file or directory"),
     ('[models.m]\nfamily = "sparrow"\npath = "\\u0000"\n', 3, "models.m.path", "null byte"),
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
@@ -232,10 +264,10 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\n[models.m.native]\nlisten = "127.0.0.1:1"\n', 3, "models.m.native", "no native"),
     ('[models.m]\nfamily = "decider"\nnative = 1\n', 3, "models.m.native", "1 is not a table"),
     (f'[models.m]\nfamily = "decider"\n[models.m.options]\nbatch_rows = {2**70}\n', 3, "models.m.options", "outside"),
-    (NATIVE, 3, "models.m.native", "listen is missing"),
-    (NATIVE + "listen = 8001\n", 4, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
-    (NATIVE + "port = 8001\n", 4, "models.m.native.port", "unknown key; known here: listen"),
-    *((f'{NATIVE}listen = "{text}"\n', 4, "models.m.native.listen", said) for text, said in {
+    (NATIVE, 4, "models.m.native", "listen is missing"),
+    (NATIVE + "listen = 8001\n", 5, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
+    (NATIVE + "port = 8001\n", 5, "models.m.native.port", "unknown key; known here: listen"),
+    *((f'{NATIVE}listen = "{text}"\n', 5, "models.m.native.listen", said) for text, said in {
         "8001": "not ADDRESS:PORT",
         "127.0.0.1": "not ADDRESS:PORT",
         ":8001": "not ADDRESS:PORT",

@@ -35,13 +35,15 @@ def test_an_old_pair_is_never_replaced(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_key_file_is_told(tmp_path: Path) -> None:
     """Missing, not a key file, no secret in it, or readable by others: each says which file and why."""
     public, secret = curve.create(tmp_path, "a")
-    with pytest.raises(ConfigurationError, match="is not a key file"):
+    with pytest.raises(ConfigurationError, match=r"missing\.key cannot be read: No such file"):
         curve.read_public(tmp_path / "missing.key")
     (tmp_path / "other.key").write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"other\.key is not a key file"):
         curve.read_public(tmp_path / "other.key")
     with pytest.raises(ConfigurationError, match="no secret key"):
         curve.read_pair(public)
+    with pytest.raises(ConfigurationError, match="holds a secret key, which stays"):
+        curve.read_public(secret)
     secret.chmod(0o640)
     with pytest.raises(ConfigurationError, match="chmod 600"):
         curve.read_pair(secret)

@@ -66,6 +66,7 @@ def test_without_strangers_the_command_runs() -> None:
     assert ended.returncode == 0, ended.stderr
     assert "A server for decision models" in ended.stdout
     assert "serve" in ended.stdout
+    assert "--version" in ended.stdout
 
 
 def test_no_command_is_a_usage_error() -> None:
@@ -73,3 +74,24 @@ def test_no_command_is_a_usage_error() -> None:
     ended = framehost()
     assert ended.returncode == 2
     assert ended.stderr.startswith("usage: framehost")
+
+
+@pytest.mark.parametrize("during", ["import", "command"])
+def test_an_interrupt_that_no_command_takes_ends_quietly(during: str) -> None:
+    """Ctrl-C while our modules are still being imported: 130 as after any interrupt, and no traceback."""
+    strike = "import os, signal, sys; from executor_host.launch import entry; "
+    if during == "import":
+        # The first import of the command's own modules, which is where a hasty Ctrl-C meets it.
+        strike += (
+            "sys.addaudithook(lambda event, what: event == 'import' and what[0] == 'zmq' and os.kill(os.getpid(), 2)); "
+        )
+    else:
+        strike += "import supervisor; supervisor.main = lambda: os.kill(os.getpid(), 2); "
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", f"{strike}sys.exit(entry.main())", "status"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

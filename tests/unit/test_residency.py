@@ -188,7 +188,23 @@ def test_what_can_never_fit_is_refused_at_once_and_nobody_goes_for_it() -> None:
     residency.pin("x", True)
     residency.add("y", size=1)
     residency.usage(["y"], {})
-    assert world.take() == ["refuse y: pinned models take all the room (max_resident None, max_resident_bytes 10)"]
+    assert world.take() == ["refuse y: pinned models take all the room (max_resident_bytes 10)"]
+
+
+def test_a_successor_without_room_beside_its_predecessor_is_told_what_helps() -> None:
+    """It is the model itself that takes the room, and not others that are pinned: stop-first stops it first."""
+    world = World()
+    residency = planner(world, "a", "b", count=2)
+    residency.pin("a", True)
+    residency.pin("b", True)
+    residency.add("c", beside="a")
+    residency.want("c", first=True)
+    assert world.take() == [
+        "refuse c: there is no room for it beside a (max_resident 2); --mode stop-first stops that one first"
+    ]
+    residency.add("d")
+    residency.want("d", first=True)
+    assert world.take() == ["refuse d: pinned models take all the room (max_resident 2)"]
 
 
 def test_what_has_been_idle_for_as_long_as_it_is_kept_goes() -> None:
