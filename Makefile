@@ -5,14 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test chromium test-browser test-js test-extra lint format types chaos bench lock clean
+.PHONY: help install serve test chromium test-browser test-js test-extra test-ray lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
-	@echo "make test-extra  run the clients that need an environment of their own"
+	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
 	@echo "make lint     ruff and mypy"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
@@ -38,6 +38,8 @@ $(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch
 serve: $(VENV)/base.stamp
 	$(BIN)/framehost serve --port $(PORT) $(ARGS)
 
+# One thread of torch's to a worker: more of them than cores wait for each other.
+test: export OMP_NUM_THREADS = 1
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
 
@@ -61,8 +63,14 @@ test-js: $(VENV)/test.stamp tests/js/node_modules
 	$(BIN)/python -m tests.js.run
 
 # ARGS=openrouter runs only that client. What it said last is in docs/conformance.md.
-test-extra: $(VENV)/test.stamp
+test-extra: $(VENV)/test.stamp test-ray
 	$(BIN)/python -m tests.clients.extra.run $(ARGS)
+	$(BIN)/python -m tests.chaos --seconds 300
+
+# A host that Ray places, on a Ray of its own with one machine.
+test-ray: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/ray ray==2.60.0
+	PYTHONPATH=$(VENV)/ray $(BIN)/python -m pytest tests/faults/test_ray_hosts.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

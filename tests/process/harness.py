@@ -81,7 +81,7 @@ class Framehost:
         self.environment = {
             **os.environ,
             "XDG_RUNTIME_DIR": str(runtime),
-            "PYTHONPATH": str(TOY),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(TOY), os.environ.get("PYTHONPATH")))),
             # A warning in any of the processes is an error there, as it is in the test's own.
             "PYTHONWARNINGS": "error",
             # Several servers share the cores of a test machine, and threads of torch that wait for each other spin.
