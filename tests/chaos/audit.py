@@ -113,7 +113,7 @@ def table(records: Sequence[Record], injected: Sequence[Injected]) -> str:
         )
         if (first := min(answers, default=None)) is not None:
             felt[fault.what].append(first - fault.began)
-    lines = ["| fault | times | answered again after, p50 | p99 |", "| --- | --- | --- | --- |"]
+    lines = ["| what was done | times | answered again after, p50 | p99 |", "| --- | --- | --- | --- |"]
     for what, count in sorted(Counter(fault.what for fault in injected).items()):
         times = sorted(felt[what])
         p50 = f"{statistics.median(times):.2f} s" if times else ""
