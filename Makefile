@@ -41,7 +41,7 @@ serve: $(VENV)/base.stamp
 # One thread of torch's to a worker: more of them than cores wait for each other.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --ignore tests/browser $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
 
 chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
