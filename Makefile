@@ -26,13 +26,14 @@ $(VENV)/base.stamp: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-# torch is its own first step and exactly this release; see requirements-torch.lock.
+# torch is its own first step and exactly this release; see requirements-torch.lock. Nothing is compiled ahead: that is
+# most of a minute, and modules that are imported are compiled then.
+$(VENV)/test.stamp: PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 $(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps decider-ai==1.8.1 laya==0.3.20 \
-		clef-finetune==0.1.0
+	$(PIP) --require-hashes -r requirements-test.lock
+	$(PIP) torch==2.13.0
+	$(PIP) -r requirements-torch.lock
+	$(PIP) --no-deps decider-ai==1.8.1 laya==0.3.20 clef-finetune==0.1.0
 	touch $@
 
 serve: $(VENV)/base.stamp

@@ -271,7 +271,7 @@ def test_the_former_host_may_die_while_its_successor_loads(runtime: Path) -> Non
         swap = server.command("swap", "toy=toy", "--option", f"gate={gate}")
         server.line("starting toy@2")
         psutil.Process(server.host()["pid"]).kill()
-        server.line("[toy@1", "ended: killed by SIGKILL")
+        server.wait(lambda: server.model()["last_death"], "the front knows, and sends a dead host nothing")
         assert server.decide({"op": "echo"}).status == 200
         gate.touch()
         assert swap.communicate(timeout=GUARD_S)[1] == ""

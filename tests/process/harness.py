@@ -102,6 +102,7 @@ class Framehost:
         self._reader.start()
         self._clients = ThreadPoolExecutor(64)
         self._connections: list[socket.socket] = []
+        self._commands: list[subprocess.Popen[str]] = []
         self.url = ""
 
     def _read(self) -> None:
@@ -267,7 +268,7 @@ class Framehost:
 
     def command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         """A `framehost` command to this server, running: its output is read with `communicate`."""
-        return subprocess.Popen(
+        command = subprocess.Popen(
             [sys.executable, "-m", "executor_host.launch.entry", name, "--port", str(self.port), *arguments],
             cwd=ROOT,
             env=self.environment,
@@ -276,6 +277,8 @@ class Framehost:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._commands.append(command)
+        return command
 
     def swap(self, model: str, *arguments: str) -> tuple[int, str]:
         """`framehost swap` to its end: exit status, and what it printed."""
@@ -300,6 +303,10 @@ class Framehost:
         """Kill what still runs. Whatever the test was about, no process of ours may be left after it."""
         for connection in self._connections:
             connection.close()
+        for command in self._commands:
+            command.kill()
+            with command:  # closes its pipes and waits
+                pass
         everyone: list[psutil.Process] = []
         if self.process.poll() is None:
             everyone = self.family()
