@@ -77,6 +77,7 @@ class FrontCollector(Collector):
         for part, text in (
             ("duration", "Answered requests, from the first byte to the answer."),
             ("queue_wait", "Waiting for the model's executor, summed over the units of a request."),
+            ("load", "Waiting for a model that was not there: being loaded, or in the middle of a swap."),
             ("prepare", "Parsing, validating and rendering a request."),
             ("execute", "At the executor host and on the way, summed over the units of a request."),
             ("finish", "Making answers of the model's outputs."),
