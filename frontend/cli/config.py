@@ -132,6 +132,9 @@ def check_keys(path: Path) -> Path:
     return path.absolute()
 
 
+_HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+"""As a client may have it in `Host`, without a port; an underscore is none of DNS's, and service names have it."""
+
 _ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
 """As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
 

@@ -16,12 +16,15 @@ from tests.process.conftest import short_directory
 from tests.process.harness import QUESTION, Framehost, configuration, received, running
 
 LIMIT = 100_000
+NAME = "judge.example"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Framehost]:
     with short_directory() as directory:
-        config = configuration(directory / "c.toml", {"toy": {"max_requests": 300}}, max_body=LIMIT)
+        config = configuration(
+            directory / "c.toml", {"toy": {"max_requests": 300}}, max_body=LIMIT, allowed_hosts=[NAME]
+        )
         with running(directory, config=config) as server:
             yield server
 
@@ -36,6 +39,12 @@ def _serves_on(server: Framehost) -> Iterator[None]:
     answer = server.decide({"tag": "next"})
     assert answer.status == 200
     assert answer.json["x_toy"]["pid"] == host
+
+
+def test_on_loopback_only_names_of_its_own_are_answered(server: Framehost) -> None:
+    """An address, localhost, and what the configuration allows: not the name of a page that made it point here."""
+    for host, status in ((f"127.0.0.1:{server.port}", 200), ("localhost", 200), (NAME, 200), ("evil.example", 403)):
+        assert server.decide("x", host=host).status == status
 
 
 def body(state: Any = "x") -> bytes:
