@@ -120,7 +120,7 @@ async def test_many_good_names_fill_no_memory(loopback: Edge, monkeypatch: pytes
 
 async def test_with_keys_or_for_other_machines_any_name_will_do() -> None:
     """There a page has no key; and which names others have for this server is not known here."""
-    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())], clock=lambda: 0.0)
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())])
     async with listening(ServerLimits(), LOOPBACK, keys=ring) as edge:
         assert status(await edge.ask(request("/v1/models", "any.example", f"x-api-key: {KEY}"))) == 200
     async with listening(ServerLimits(), app.build) as edge:
