@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend import limits
 from frontend.answers import Answer
+from frontend.deadlines import Deadlines
 from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.families.base import Decision
@@ -59,6 +60,7 @@ class Server:
     )
     clock: Callable[[], float] = time.monotonic
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
+    deadlines: Deadlines = field(init=False)
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
     metrics: Metrics = field(init=False)
@@ -70,6 +72,7 @@ class Server:
     """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
+        self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(

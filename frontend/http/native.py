@@ -8,7 +8,6 @@ dialect. Two headers of ours work on it all the same, since no client of the ori
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -71,7 +70,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         context.cancel_on_exit() as guard,
     ):
         try:
-            async with asyncio.timeout_at(deadline):
+            with server.deadlines.at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
                 routes.early_slot(deployment, context)
                 with ExitStack() as upload:

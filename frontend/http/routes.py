@@ -174,7 +174,7 @@ class Exchange:
             context.cancel_on_exit() as guard,
         ):
             try:
-                async with asyncio.timeout_at(deadline):
+                with server.deadlines.at(deadline):
                     full = None if server.only is None else early_slot(server.only, context)
                     with ingress.admit(request, server.ingress, limit) as permit:
                         body = await ingress.read_body(request, permit, limit)
