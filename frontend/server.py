@@ -132,7 +132,9 @@ class Server:
         """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
         that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
         while True:
-            deployment = await self.taker(question.model, context, record)
+            deployment = self.resolve(question.model)
+            if deployment.role is Role.HELD:
+                deployment = await self.taker(question.model, context, record)
             try:
                 return deployment, await deployment.decide(question, size, context, record, on_answer)
             except Moved:

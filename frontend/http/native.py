@@ -94,7 +94,7 @@ async def _decided(
             upload.close()  # waiting for the end of a swap is no upload
         deployment = await server.taker(name, context, record)
         try:
-            with deployment.in_use():
+            with deployment.in_use:
                 return await _decided_by(server, deployment, body, upload, context, record)
         except Moved:
             continue
