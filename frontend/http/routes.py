@@ -59,7 +59,8 @@ _numbers = itertools.count(1)
 
 def request_id(request: web.BaseRequest) -> str:
     """The id every response to `request` carries: the client's own label if it is sane, else one of ours."""
-    known: str | None = request.get(RECORD)
+    # An empty mapping is not asked: "not there" is an exception inside, and nothing is there for most requests.
+    known: str | None = request.get(RECORD) if len(request) else None
     if known is None:
         known = request.headers.get("x-request-id")
         if known is None or not 0 < len(known) <= limits.MAX_HEADER_REQUEST_ID or not _SANE.issuperset(known):
@@ -236,7 +237,8 @@ async def handled(
     record = server.requests.begin(request_id(request), dialect)
     if server.tracing is not None:
         server.tracing.begin(record)
-    record.account = request.get(ACCOUNT)
+    if server.keys is not None:
+        record.account = request.get(ACCOUNT)
     event = RequestEvent.FAIL
     status, loud = 500, True
     try:
