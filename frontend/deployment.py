@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import zmq
 
@@ -40,6 +40,12 @@ from protocol.messages import HostDown, HostUp
 from protocol.states import Role
 
 T = TypeVar("T")
+
+# As names of the module: see `frontend.runtime.admission`.
+_READY: Final = Availability.READY
+_FAILED: Final = Availability.FAILED
+_HELD: Final = Role.HELD
+_RETIRED: Final = Role.RETIRED
 
 
 class Absorbing(Protocol):
@@ -249,7 +255,7 @@ class Deployment:
 
     def _tell_when_drained(self) -> None:
         # Who only waits for a host needs none of those there are.
-        leaving = not self.present or self.role is Role.HELD or self.role is Role.RETIRED
+        leaving = not self.present or self.role is _HELD or self.role is _RETIRED
         if leaving and self._users == self._waiting and self._listener is not None:
             self._listener.drained(self)
 
@@ -422,7 +428,7 @@ class Deployment:
         fit = [
             replica
             for replica in self._replicas
-            if replica.identity == identity and replica.availability is not Availability.FAILED
+            if replica.identity == identity and replica.availability is not _FAILED
         ]
         if not fit:
             return None
@@ -457,7 +463,7 @@ class Deployment:
     def refuse_unless_expected(self, context: ExecutionContext) -> None:
         """Raise `Unavailable` when there is no host and none is expected soon enough for this request."""
         availability = self.availability
-        if availability is Availability.READY:
+        if availability is _READY:
             return
         wait = self._back_at() - self._loop.time()
         remaining = context.remaining()

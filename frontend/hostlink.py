@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
@@ -56,6 +56,8 @@ RECENT_CALLS = 1024
 
 REFUSALS = frozenset({400, 413, 422})
 """What a host may choose from for an input that it refuses; another status is taken for 400."""
+
+_DATA: Final = Lane.DATA  # see `frontend.runtime.admission`
 
 log = logging.getLogger("framehost.hostlink")
 
@@ -209,7 +211,7 @@ class HostLink:
 
     def _on_data(self, frames: list[bytes]) -> None:
         try:
-            envelope = decode(frames, lane=Lane.DATA, incarnation=self.incarnation)
+            envelope = decode(frames, lane=_DATA, incarnation=self.incarnation)
         except ProtocolError as error:
             self._refused += 1
             log.warning("host %s sent something else than a reply: %s", self.incarnation, error)

@@ -24,6 +24,8 @@ SECONDS: Final = (
 LAG_INTERVAL_S: Final = 0.25
 """How often the event loop's lag is measured: a stall of a second is seen four times, and the cost is not."""
 
+_ANSWERED: Final = RequestState.ANSWERED  # see `frontend.runtime.admission`
+
 
 class Histogram:
     """How often a value fell into each bucket, and the sum. The last count is of those above all bounds."""
@@ -67,7 +69,7 @@ class ModelMetrics:
             self.queue_wait.observe(record.queued_s)
         if record.executed_s is not None:
             self.execute.observe(record.executed_s)
-        if outcome is RequestState.ANSWERED:
+        if outcome is _ANSWERED:
             self.input_tokens += record.input_tokens
             self.duration.observe(record.total_s)
             if record.finished_s is not None:

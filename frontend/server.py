@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from frontend import limits
 from frontend.answers import Answer
@@ -28,6 +28,8 @@ from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
+
+_HELD: Final = Role.HELD  # see `frontend.runtime.admission`
 
 
 async def nobody_to_ask() -> None:
@@ -133,7 +135,7 @@ class Server:
         that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
         while True:
             deployment = self.resolve(question.model)
-            if deployment.role is Role.HELD:
+            if deployment.role is _HELD:
                 deployment = await self.taker(question.model, context, record)
             try:
                 return deployment, await deployment.decide(question, size, context, record, on_answer)

@@ -19,7 +19,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp import hdrs, web
@@ -55,6 +55,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ID_PREFIX = f"{os.getpid():x}-{secrets.token_hex(4)}"
 _SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
 _numbers = itertools.count(1)
+
+_FAIL: Final = RequestEvent.FAIL  # see `frontend.runtime.admission`
+_ANSWER: Final = RequestEvent.ANSWER
 
 
 def request_id(request: web.BaseRequest) -> str:
@@ -239,11 +242,11 @@ async def handled(
         server.tracing.begin(record)
     if server.keys is not None:
         record.account = request.get(ACCOUNT)
-    event = RequestEvent.FAIL
+    event = _FAIL
     status, loud = 500, True
     try:
         response = await work(server, request, record)
-        event, status, loud = RequestEvent.ANSWER, response.status, False
+        event, status, loud = _ANSWER, response.status, False
         record.finished()
         if timing and not response.prepared:
             response.headers[TIMING_HEADER] = record.server_timing()
