@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import zmq
 
@@ -62,8 +62,7 @@ _DATA: Final = Lane.DATA  # see `frontend.runtime.admission`
 log = logging.getLogger("framehost.hostlink")
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What the executor returned for one unit, and how long it took inside the executor, in microseconds."""
 
     values: dict[str, Any]

@@ -42,7 +42,8 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
 
 
 def _encoding(request: web.Request) -> str:
-    return request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+    said = request.headers.get(hdrs.CONTENT_ENCODING)
+    return "identity" if said is None else said.strip().lower()
 
 
 def refuse_form(request: web.Request) -> None:

@@ -179,7 +179,7 @@ class Exchange:
         ):
             try:
                 with server.deadlines.at(deadline):
-                    full = None if server.only is None else early_slot(server.only, context)
+                    full = None if (only := server.only) is None else early_slot(only, context)
                     with ingress.admit(request, server.ingress, limit) as permit:
                         body = await ingress.read_body(request, permit, limit)
                         record.uploaded()

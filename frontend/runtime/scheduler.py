@@ -175,8 +175,8 @@ class SerialScheduler:
         self._queue[unit] = None
         try:
             admitted = context.admit(self.name, unit.number, key=KEY)
-            if admitted is not None and context.observer is not None:
-                unit.call(context.observer, admitted)
+            if admitted is not None and (observer := context.observer) is not None:
+                unit.call(observer, admitted)
             self._pump()
             return await future
         except BaseException as error:
