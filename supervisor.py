@@ -48,6 +48,7 @@ from executor_host.launch.orders import Invalid, Orders
 from executor_host.launch.probes import ProbeServer
 from executor_host.launch.report import Reports
 from executor_host.launch.residency import Bounds
+from executor_host.launch.upkeep import Upkeep
 from frontend import keys, sockets
 from frontend.cli import config
 from frontend.cli.configuration import Configuration, Endpoint, ModelConfig, exposed
@@ -119,6 +120,7 @@ class Supervisor:
             default=configuration.default,
             limits=self.server_limits,
         )
+        self._upkeep = Upkeep([door.directory for door in doors.inherited], self._management.listen_again, console.say)
         self._probes = None if doors.health is None else ProbeServer(doors.health, self._reports.health)
 
     # Life
@@ -186,6 +188,7 @@ class Supervisor:
             self._front.look()
             for slot in self._fleet.slots:
                 slot.look()
+            self._upkeep.look()
             if os.getpid() == 1:
                 strangers.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
@@ -348,6 +351,7 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
+        self._upkeep.look()  # it dials the management address at once
         doors = self._doors
         return FrontCommand(
             [

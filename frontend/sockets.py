@@ -83,6 +83,10 @@ class LoopSocket:
         if not self._reading and self._readable():
             self._loop.call_soon(self._read)
 
+    def bind(self, address: str) -> None:
+        """Listen at `address`, too. Raises `zmq.ZMQError`."""
+        self._socket.bind(address)
+
     def watch(self, on_connection: Callable[[zmq.Event], None]) -> None:
         """Tell `on_connection` of this socket's connections, until it is closed."""
 
