@@ -22,7 +22,6 @@ import itertools
 import json
 import os
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from executor_host import inspection
-from executor_host.launch import local, strangers
+from executor_host.launch import local, stop_signals, strangers
 from executor_host.launch import swap as swapping
 from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
@@ -99,6 +98,8 @@ class Supervisor:
         self._counter = 0
         self._open = False
         self._stop = asyncio.Event()
+        self._over = False
+        """Whether the last line has been said."""
         self._failure: ServeExit | None = None
         self._progressed = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -127,9 +128,7 @@ class Supervisor:
 
     async def run(self) -> ServeExit:
         """Serve until a signal or a failure; returns the exit status of the command."""
-        # SIGHUP: a closed terminal is a requested stop, too.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self.loop.add_signal_handler(number, self._signalled)
+        stop_signals.OURS.tell(lambda: self.loop.call_soon_threadsafe(self._signalled))
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
@@ -158,6 +157,8 @@ class Supervisor:
 
     def _ended(self, drained: bool) -> ServeExit:
         """The exit status, after the last line, which says it to who reads the log and not the status."""
+        stop_signals.OURS.ignore()
+        self._over = True
         if self._failure is not None:
             status, how = self._failure, "because of the failure above"
         elif drained:
@@ -222,6 +223,8 @@ class Supervisor:
             await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
 
     def _signalled(self) -> None:
+        if self._over:
+            return
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
@@ -432,6 +435,14 @@ class Supervisor:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    stop_signals.OURS.install()
+    try:
+        return _served(arguments)
+    finally:
+        stop_signals.OURS.ignore()
+
+
+def _served(arguments: argparse.Namespace) -> int:
     try:
         configuration = configured(arguments)
     except ConfigurationError as error:
