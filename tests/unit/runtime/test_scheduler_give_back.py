@@ -8,11 +8,13 @@ import weakref
 
 import pytest
 
-from frontend.errors import HostDied, Misuse
+from frontend.errors import DeadlineExceeded, HostDied, Misuse
+from frontend.requests import RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import SerialScheduler
 from frontend.runtime.signals import Granted, Signal
+from protocol.states import RequestEvent, RequestState
 from tests.unit.runtime.fakes import FakeHost, request, spawn
 from tests.virtual_time import settle, virtual, virtual_loop
 
@@ -132,7 +134,7 @@ async def test_its_deadline_goes_on() -> None:
     host.give_back("late")
     virtual_loop().advance(1.0)
     scheduler.resume()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(DeadlineExceeded):
         await late
     assert host.sent == ["waits", "late"]
     assert scheduler.statistics().withdrawn == 2
@@ -177,6 +179,33 @@ async def test_its_signals_say_that_it_began_anew() -> None:
 
 
 @virtual
+async def test_the_record_counts_the_time_at_the_dead_host_as_waiting() -> None:
+    """Queued 1 s, 2 s at a host that never took it, 4 s without one, executed 8 s."""
+    host, scheduler = FakeHost(), SerialScheduler("model")
+    record = RequestTable(virtual_loop().time).begin("id")
+    record.prepared()
+    scheduler.suspend()
+    task = asyncio.create_task(request(scheduler, host, "a", observer=record.observe))
+    await asyncio.sleep(1.0)
+    scheduler.resume()
+    assert record.state is RequestState.RUNNING
+    await asyncio.sleep(2.0)
+    scheduler.suspend()
+    host.give_back("a")
+    assert record.state is RequestState.QUEUED
+    await asyncio.sleep(4.0)
+    scheduler.resume()
+    assert record.state is RequestState.RUNNING
+    await asyncio.sleep(8.0)
+    host.answer("a")
+    await task
+    record.unit_done()
+    record.end(RequestEvent.ANSWER)
+    assert (record.queued_s, record.executed_s) == (7.0, 8.0)
+    assert not virtual_loop().reported
+
+
+@virtual
 async def test_internal_work_is_given_back_as_well() -> None:
     """Without a context there is nobody to tell, and the place is the same."""
     host, scheduler = FakeHost(), SerialScheduler("model")
@@ -197,22 +226,21 @@ async def test_what_was_captured_lives_until_the_unit_ends() -> None:
         pass
 
     host, scheduler = FakeHost(), SerialScheduler("model")
-    payload = Payload()
-    alive = weakref.ref(payload)
 
-    def run() -> asyncio.Task[str]:
-        held = payload
+    def run(payload: Payload) -> asyncio.Task[str]:
         send = host.start("a")
 
         def start(dispatch: Dispatch[str]) -> None:
-            assert held is not None
+            assert payload is not None
             send(dispatch)
 
         return asyncio.create_task(scheduler.run(start))
 
-    task = run()
-    await settle()
+    payload = Payload()
+    alive = weakref.ref(payload)
+    task = run(payload)
     del payload
+    await settle()
     scheduler.suspend()
     host.give_back("a")
     gc.collect()
