@@ -62,7 +62,7 @@ def test_a_unit_beyond_the_limit_costs_its_own_request_and_no_other(
 
 
 def test_a_stopped_host_is_ended_after_the_limit(runtime: Path) -> None:
-    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it. The unit that it held gets 503; one
+    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it. A unit that it held gets 503; one
     that it never took is answered by the next."""
     mark = runtime / "mark"
     with running(runtime, config=limited(runtime)) as server:
