@@ -128,7 +128,7 @@ class Supervisor:
 
     async def run(self) -> ServeExit:
         """Serve until a signal or a failure; returns the exit status of the command."""
-        stop_signals.OURS.tell(lambda: self.loop.call_soon_threadsafe(self._signalled))
+        stop_signals.OURS.tell(self._asked_to_stop)
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
@@ -221,6 +221,10 @@ class Supervisor:
     async def _until(self, deadline: float, tasks: list[asyncio.Task[None]]) -> None:
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
+
+    def _asked_to_stop(self) -> None:
+        """In the middle of anything; what follows is done in a step of the loop of its own."""
+        self.loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
         if self._over:
