@@ -226,6 +226,25 @@ def test_what_prompts_share_is_read_once(served: Callable[[str], Joined]) -> Non
     assert joined.output["processed"] < singles[0] + 8 * 60 < tokens / 2
 
 
+def test_a_prompt_does_not_make_the_vocabulary_anew(
+    served: Callable[[str], Joined], folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes longer than a short prompt of a small model; the ids are those of a tokenizer of its own."""
+    joined = served("chat")
+    questions = {"q0": ASKED["q0"]}
+    words = transformers.AutoTokenizer.from_pretrained(folders["chat"], local_files_only=True)
+    prepare = transformers.decision.DecisionConfig().prepare_inputs
+    ((expected, _),) = prepare({"state": "charged <|mark|> twice", "questions": questions}, words)
+    model: Any = joined.executor._model
+
+    def made(*arguments: object) -> None:
+        raise AssertionError("the vocabulary was made")
+
+    monkeypatch.setattr(type(model._tokenizer), "get_vocab", made)
+    (prompt,) = model.prepare("charged <|mark|> twice", questions)
+    assert prompt.row.tokens.tolist() == expected["input_ids"][0].tolist()
+
+
 def test_only_label_rows_are_projected(served: Callable[[str], Joined], folders: dict[str, Path]) -> None:
     """One position per question, and of the head the rows of A to Z, Yes and No; the rest of it is gone."""
     joined = served("chat")
