@@ -53,6 +53,8 @@ class Server:
     """Who may ask; None: everyone who can connect."""
     origins: tuple[str, ...] = ()
     """Origins of web pages whose scripts may read the answers."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that clients may call this server by, in lower case, beside those it has anyway (`frontend.http.names`)."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
@@ -114,7 +116,8 @@ class Server:
             if self.draining:
                 raise Unavailable("the server is stopping, and the swap is given up", retry_after=5)
             record.waits_for = f"the end of the swap of {deployment.name!r}"
-            await deployment.moved()
+            with record.waiting_for_host():
+                await deployment.moved()
         record.waits_for = ""
         return deployment
 

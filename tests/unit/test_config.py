@@ -10,6 +10,7 @@ import pytest
 
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
+from executor_host.launch import doors
 from frontend.cli import check, config
 from frontend.limits import ServerLimits
 from frontend.toml_file import ConfigurationError
@@ -105,6 +106,13 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
 
 
+def test_allowed_hosts_are_names_in_any_case(tmp_path: Path) -> None:
+    """As in DNS; none unless there are some."""
+    text = '[server]\nallowed_hosts = ["Judge.example", "framehost_1"]\n[models.m]\nfamily = "sparrow"\n'
+    assert config.load(write(tmp_path, text)).allowed_hosts == ("judge.example", "framehost_1")
+    assert config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n')).allowed_hosts == ()
+
+
 def test_the_limits_of_the_main_port(tmp_path: Path) -> None:
     """Each key of the table arrives; what is not given has its default; room for uploads is room for one at least."""
     keys = ("uploads", "upload_bytes", *(field.name for field in dataclasses.fields(ServerLimits)[4:]))
@@ -177,6 +185,9 @@ MISTAKES = [
     ("[server]\nrequest_timeout = inf\n", 2, "server.request_timeout", "not seconds above 0"),
     ("[server]\ndrain = inf\n", 2, "server.drain", "not seconds above 0"),
     ('[server]\ndrain = "1"\n', 2, "server.drain", "; a number is needed"),
+    ('[server]\nallowed_hosts = "a.example"\n', 2, "server.allowed_hosts", "is not a list of host names"),
+    ('[server]\nallowed_hosts = ["a.example:80"]\n', 2, "server.allowed_hosts", "'a.example:80' is not a host name"),
+    ('[server]\nallowed_hosts = ["*"]\n', 2, "server.allowed_hosts", "'*' is not a host name without a port"),
     ("[server]\naccess_log = 1\n", 2, "server.access_log", "1 is not true or false"),
     ("[server]\nmax_body = 0\n", 2, "server.max_body", "not bytes above 0"),
     ("[server]\nmax_body = 1.5\n", 2, "server.max_body", "not bytes above 0"),
@@ -207,8 +218,9 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\npath = "no/such"\n', 3, "models.m.path", "No such file or directory; names"),
     ('[models.m]\nfamily = "decider"\npath = "nano-robot"\n', 3, "models.m.path", "No such file or directory"),
     ('[models.m]\n\nfamily = "embedding"\n', 1, "models.m.path", "needs the folder of a sentence encoder"),
+    ('[server]\nkeys = "\\u0000"\n', 2, "server.keys", "holds a NUL, which no name and no path can have"),
     ('[server]\nkeys = "/no/such"\n', 2, "server.keys", "/no/such: cannot be read: No such file or directory"),
-    ('[models.m]\nfamily = "sparrow"\npath = "\\u0000"\n', 3, "models.m.path", "null byte"),
+    ('[models.m]\nfamily = "sparrow"\npath = "\\u0000"\n', 3, "models.m.path", "holds a NUL, which no name"),
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
@@ -458,7 +470,7 @@ def test_serve_refuses_before_it_touches_anything(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line on stderr, exit status 2; nothing is bound and no directory is made."""
-    monkeypatch.setattr(supervisor, "bind", pytest.fail)
+    monkeypatch.setattr(doors, "bind", pytest.fail)
     assert supervisor.main(["serve", *arguments]) == ServeExit.CONFIGURATION
     said = capsys.readouterr()
     assert message in said.err
