@@ -96,7 +96,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             default_max_requests=None,
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
-            marks=("cua_s1_export.json",),
+            marks=("cua_s1_export.json", "text/adapter_config.json"),
             needs_path="the folder of a checkpoint",
             front_files=("tokenizer.json",),
         ),
