@@ -48,8 +48,8 @@ class Family:
     """A function (path, progress) -> lines that describe the checkpoint it has checked, without loading it.
     Raises the host's `ConfigurationError`, and imports no device library; "" = none."""
     marks: tuple[str, ...] = ()
-    """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
-    With them, a configured path is one of the file system and has to exist."""
+    """Patterns of file names, or paths within a folder: a folder with such a file, or such a file, is a checkpoint of
+    this family. With them, a configured path is one of the file system and has to exist."""
     general: bool = False
     """Whether its marks are files that checkpoints of other families have, too: it is what a folder is when no other
     family's marks are there."""

@@ -568,13 +568,23 @@ def test_weights_that_are_missing_refuse_the_start(folders: dict[str, Path], tmp
             Joined(copy)
 
 
-def test_an_architecture_that_transformers_lacks(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Its own words, as a mistake of the configuration: no restart would help."""
-    copy = tmp_path / "unknown"
+@pytest.mark.parametrize(
+    ("model_type", "words"),
+    [
+        ("no_such_model", "transformers cannot load it: .*no_such_model"),
+        ("t5", "no decision model and no causal model of the type 't5'"),
+        ("vit", "no decision model and no causal model of the type 'vit'"),
+    ],
+)
+def test_an_architecture_that_cannot_be_asked(
+    folders: dict[str, Path], tmp_path: Path, model_type: str, words: str
+) -> None:
+    """One that transformers lacks or has for something else: a mistake of the configuration, no restart would help."""
+    copy = tmp_path / "other"
     shutil.copytree(folders["chat"], copy)
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
-    with pytest.raises(ConfigurationError, match="transformers cannot load it"):
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": model_type}))
+    with pytest.raises(ConfigurationError, match=words):
         Joined(copy)
 
 
