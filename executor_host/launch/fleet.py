@@ -139,7 +139,8 @@ class Fleet:
     def host_ended(self, slot: HostSlot) -> None:
         """A host ended; perhaps the last of its deployment that will."""
         hosts = self._deployments[slot.deployment.id]
-        if hosts.failed is not None and not self._owner.is_stopping():
+        # One that a swap cannot start keeps its room until the swap has said who gets it.
+        if hosts.failed is not None and hosts.role.state is not Role.COMING and not self._owner.is_stopping():
             self._residency.broken(hosts.spec.id)
         hosts.notice()
 
@@ -198,14 +199,12 @@ class Fleet:
     def publish(self) -> None:
         self._owner.publish()
 
-    async def begin(self, hosts: Hosts) -> str:
-        """Start it as soon as there is room, before anybody else who waits for room, and wait until it is settled;
-        why there is no ready host, or nothing when there is one."""
+    async def begin(self, hosts: Hosts, *, room_of: Hosts | None = None) -> str:
         hosts.settled.clear()
         if not hosts.running:
             hosts.begun.clear()
         hosts.notice()
-        self._residency.want(hosts.spec.id, first=True)
+        self._residency.want(hosts.spec.id, first=True, room_of=None if room_of is None else room_of.spec.id)
         self._owner.publish()  # the front answers with who is idle
         try:
             async with asyncio.timeout(ROOM_WAIT_S):
@@ -220,9 +219,6 @@ class Fleet:
             return ""
         return hosts.refusal or hosts.failed or "its host ended as soon as it was ready"
 
-    def left(self, hosts: Hosts) -> None:
-        self._residency.left(hosts.spec.id)
-
     def drop(self, hosts: Hosts) -> None:
         del self._deployments[hosts.spec.id]
         self._residency.remove(hosts.spec.id)
@@ -234,13 +230,13 @@ class Fleet:
         """Make `name` mean `spec`, as `swap.swap` does. Raises `Conflict`, `swap.SwapFailed`."""
         hosts = self._claim(name, "swapped")
         # It must not make room for its own successor, which may yet fail.
-        self._residency.pin(hosts.spec.id, True)
+        self._residency.keep(hosts.spec.id, True)
         try:
             return await swapping.swap(hosts, spec, mode, self, say)
         finally:
             del self._orders[name]
             if hosts.spec.id in self._deployments:
-                self._residency.pin(hosts.spec.id, hosts.spec.pinned)
+                self._residency.keep(hosts.spec.id, False)
 
     async def load(self, name: str) -> str:
         """Have the hosts of `name` started, and again if they had failed for good. Raises `Conflict`, `OrderFailed`."""

@@ -198,6 +198,26 @@ def test_a_swap_that_has_no_room_beside_the_former_says_so(runtime: Path) -> Non
         assert server.decide("x").status == 200
 
 
+def test_the_room_that_a_swap_makes_is_not_taken_by_who_waits_for_room(runtime: Path) -> None:
+    """At the limit, stop-first: the successor has the room of the former, and the other model's request waits on."""
+    until = runtime / "until"
+    models = {"a": {}, "b": {"resident": False}}
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+        work = server.soon({"op": "wait", "until": str(until)}, model="a")
+        server.running("a")
+        swap = server.command("swap", "a=toy", "--mode", "stop-first")
+        server.line("newcomers wait")
+        waits = server.soon("x", model="b")
+        server.wait(lambda: server.model("b")["waiting_for_host"] == 1, "it waits")
+        until.touch()
+        assert work.result(GUARD_S).status == 200
+        assert swap.communicate(timeout=GUARD_S)[1] == ""
+        assert waits.result(GUARD_S).status == 200
+        server.line("[b@2", "ready in")
+        ready = [line.split()[0] for line in server.lines if "] ready in" in line]
+        assert ready == ["[a@1", "[a@3", "[b@2"]
+
+
 def test_an_absent_model_can_be_swapped_and_who_waits_goes_along(runtime: Path) -> None:
     """A request that waits for a host of the former is answered by the new one."""
     gate = runtime / "gate"
