@@ -6,10 +6,10 @@ in the children end them.
 
 The port is opened by the front when every configured model has finished its warm-up, and stays open then.
 
-Here is what needs all of them in view: the table of deployments, the ports' sockets, the management lane, the
-stop, and the argument parser with `serve`. The place of one process and its restarts are in
-executor_host/launch/slots.py, how processes are started, guarded and listened to beside it; the configuration
-and the other commands are in frontend/cli.
+Here is what needs all of them in view: the start, the stop, what a death means for the whole, and the command line. The
+parts are in executor_host/launch: the place of one process and its restarts (`front_slot.py`, `host_slot.py`), all
+deployments (`fleet.py`), what is said to the front and to operators (`management.py`, `orders.py`, `report.py`), the
+ports (`doors.py`). The configuration and the commands are in frontend/cli.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -37,56 +33,31 @@ import zmq
 from executor_host import inspection
 from executor_host.launch import local, strangers
 from executor_host.launch import swap as swapping
-from executor_host.launch.base import DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
+from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
-from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, bind, why_not_bound
-from executor_host.launch.fleet import Conflict, Fleet, OrderFailed
+from executor_host.launch.directory import DirectoryError
+from executor_host.launch.doors import Door, Doors, PortUnusable, open_health, url_of
+from executor_host.launch.fleet import Fleet
+from executor_host.launch.front_slot import FrontCommand, FrontSlot
+from executor_host.launch.host_slot import HostSlot
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
-from executor_host.launch.memory import resident_bytes
-from executor_host.launch.probes import Health, ProbeServer
+from executor_host.launch.management import Management
+from executor_host.launch.orders import Invalid, Orders
+from executor_host.launch.probes import ProbeServer
+from executor_host.launch.report import Reports
 from executor_host.launch.residency import Bounds
-from executor_host.launch.slots import Connection, FrontCommand, FrontSlot, HostSlot
 from frontend import keys, sockets
 from frontend.cli import config
 from frontend.cli.configuration import Configuration, Endpoint, ModelConfig, exposed
+from frontend.cli.serve import configured
 from frontend.toml_file import ConfigurationError
 from protocol import addresses
-from protocol.errors import LimitExceeded, ProtocolError
 from protocol.exits import HostExit, ServeExit
-from protocol.frames import decode, encode
-from protocol.limits import MAX_TEXT_CHARS
-from protocol.messages import (
-    Bye,
-    Deployment,
-    Drain,
-    Drained,
-    Hello,
-    HostDown,
-    Lane,
-    Message,
-    Order,
-    Outcome,
-    Overdue,
-    Progress,
-    Serving,
-    Status,
-    Want,
-    Welcome,
-)
-from protocol.states import HostState
-
-FRONT_STATUS_TIMEOUT_S = 1.0
-"""How long `framehost status` waits for the front's part; the rest is answered anyway."""
-
-RECENT_DEATHS = 20
-"""Deaths that are remembered, of all processes together. More are in the log."""
+from protocol.messages import Drain, Message
 
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
-
-LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
-"""States of which the progress is told."""
 
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
@@ -96,38 +67,16 @@ if TYPE_CHECKING:
     from executor_host.launch.remote import RemoteLauncher
 
 
-class StartFailed(Exception):
-    """A model or the front will not come up; carries the exit status of the command."""
-
-    def __init__(self, status: ServeExit, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Supervisor:
     """One running server. `run` is its whole life."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        directory: RuntimeDirectory,
-        listener: socket.socket,
-        console: Console,
-        launcher: HostLauncher | None = None,
-        natives: Mapping[str, Door] | None = None,
-        admin: Door | None = None,
-        health: socket.socket | None = None,
-    ) -> None:
-        """`listener` and `directory`: bound and locked by the caller, who closes them; so are those of `natives`,
-        the native listeners by model, and `admin`, the operators'. `health`: bound, for probes."""
+    def __init__(self, configuration: Configuration, doors: Doors, console: Console) -> None:
+        """`doors`: opened by the caller, who closes them."""
         self.configuration = configuration
-        self.directory = directory
-        self.listener = listener
-        self.natives = {name: door.listener for name, door in (natives or {}).items()}
-        self.admin = None if admin is None else admin.listener
-        self._doors = [*(natives or {}).values(), *(() if admin is None else (admin,))]
+        self.directory = doors.main.directory
         self.console = console
-        self._local = launcher or LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
+        self._doors = doors
+        self._local = LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._remote = self._take_hosts(configuration)
@@ -136,20 +85,13 @@ class Supervisor:
         self.front_limit_s = configuration.front_limit_s
         self.drain_s = configuration.drain_s
         self.clock = time.monotonic
-        self.management_address = addresses.management(directory.launch)
+        self.management_address = addresses.management(self.directory.launch)
         self.server_limits = dataclasses.asdict(configuration.limits)
-        self.url = url_of(listener)
         self._started = time.monotonic()
         self._counter = 0
         self._open = False
-        self._served = False
-        """Whether the port has been listened on."""
         self._stop = asyncio.Event()
-        self._failure: StartFailed | None = None
-        self._goodbye = ""
-        """What the front said of its end."""
-        self._asked: dict[int, tuple[bytes, str, int, asyncio.TimerHandle]] = {}
-        self._questions = 0
+        self._failure: ServeExit | None = None
         self._progressed = asyncio.Event()
         self._numbers = itertools.count(1)
         self._models = {model.name: model for model in configuration.models}
@@ -157,13 +99,20 @@ class Supervisor:
         self._fleet = Fleet(self, Bounds(configuration.max_resident, configuration.max_resident_bytes))
         for model in configuration.models:
             self._fleet.add(self._spec(model), present=model.resident)
-        self._orders: set[asyncio.Task[None]] = set()
-        self._swapped = {model.name: {"done": 0, "failed": 0} for model in configuration.models}
-        """How the swaps of each name have ended."""
-        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
         self._front = FrontSlot(self)
-        self._management = sockets.listen(self.loop, self.zmq, self.management_address, self._heard)
-        self._probes = None if health is None else ProbeServer(health, self.health)
+        self._orders = Orders(self, self._fleet, tuple(self._models))
+        self._reports = Reports(self, doors, self._fleet, self._front, self._orders.swaps)
+        self._management = Management(
+            self,
+            lambda receive: sockets.listen(self.loop, self.zmq, self.management_address, receive),
+            self._fleet,
+            self._front,
+            self._orders,
+            self._reports,
+            default=configuration.default,
+            limits=self.server_limits,
+        )
+        self._probes = None if doors.health is None else ProbeServer(doors.health, self._reports.health)
 
     # Life
 
@@ -175,8 +124,8 @@ class Supervisor:
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
-        for directory in (self.directory, *(door.directory for door in self._doors)):
-            directory.publish(management=self.management_address, url=self.url)
+        for door in self._doors.inherited:
+            door.directory.publish(management=self.management_address, url=self._doors.main.url)
         residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
         front.add_done_callback(self.slot_done)
@@ -184,8 +133,9 @@ class Supervisor:
         looking = self.loop.create_task(self._look())
         looking.add_done_callback(self.slot_done)
         await self._stop.wait()
-        for task in (opening, looking, *self._orders):
+        for task in (opening, looking):
             task.cancel()
+        self._orders.give_up()
         self._fleet.give_up()
         drained = await self._drain(front)
         self._management.close()
@@ -200,11 +150,11 @@ class Supervisor:
     def _ended(self, drained: bool) -> ServeExit:
         """The exit status, after the last line, which says it to who reads the log and not the status."""
         if self._failure is not None:
-            status, how = self._failure.status, "because of the failure above"
+            status, how = self._failure, "because of the failure above"
         elif drained:
             status, how = ServeExit.CLEAN, "everything was finished"
         else:
-            status, how = ServeExit.NOT_DRAINED, self._goodbye or "the frontend could not finish in time"
+            status, how = ServeExit.NOT_DRAINED, self._front.goodbye or "the frontend could not finish in time"
         self.console.say("framehost", f"stopped: {how}; exit status {int(status)}")
         return status
 
@@ -215,14 +165,13 @@ class Supervisor:
         self._open = True
         self.publish()
         await self._front.serving.wait()
-        self._served = True
-        for name, native in self.natives.items():
-            self.console.say("framehost", f"{name} answers in its family's own dialect at {url_of(native)}")
-        if self.admin is not None:
-            self.console.say("framehost", f"operators' orders are taken at {url_of(self.admin)}/admin")
+        for name, native in self._doors.natives.items():
+            self.console.say("framehost", f"{name} answers in its family's own dialect at {native.url}")
+        if self._doors.admin is not None:
+            self.console.say("framehost", f"operators' orders are taken at {self._doors.admin.url}/admin")
         names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
         self.console.say(
-            "framehost", f"serving {names} at {self.url} ({time.monotonic() - self._started:.2f} s after the start)"
+            "framehost", f"serving {names} at {self._doors.main.url} ({self.uptime_s:.2f} s after the start)"
         )
 
     async def _look(self) -> None:
@@ -233,23 +182,6 @@ class Supervisor:
             if os.getpid() == 1:
                 strangers.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
-
-    def health(self) -> Health:
-        """What the probes may know."""
-        models = [self._fleet.meant(name) for name in self._models]
-        fractions = [
-            slot.progress.fraction
-            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
-            if slot.progress is not None and slot.progress.fraction is not None
-        ]
-        return Health(
-            uptime_s=time.monotonic() - self._started,
-            started=self._served,
-            serving=self._front.answers,
-            stopping=self.is_stopping(),
-            models=tuple(hosts.state for hosts in models),
-            progress=min(fractions, default=None),
-        )
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:
         """Stop in order, front first, within one budget and one margin; whether everything ended by itself in time."""
@@ -285,11 +217,20 @@ class Supervisor:
             self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
             self._front.kill()
             self._fleet.kill()
-            for directory in (self.directory, *(door.directory for door in self._doors)):
-                directory.close()
+            for door in self._doors.inherited:
+                door.directory.close()
             os._exit(ServeExit.INTERRUPTED)
         self._stop.set()
         self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
+
+    @property
+    def uptime_s(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._started
+
+    def is_open(self) -> bool:
+        """Whether every resident model has been ready: the port may be listened on."""
+        return self._open
 
     def is_stopping(self) -> bool:
         """Whether the end has begun: nothing is started any more."""
@@ -299,7 +240,7 @@ class Supervisor:
         """Stop the server because it cannot go on."""
         first = self._failure is None
         if first:
-            self._failure = StartFailed(status, message)
+            self._failure = status
         self._stop.set()
         if first:
             self.console.say("framehost", message)
@@ -309,17 +250,6 @@ class Supervisor:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.call_exception_handler({"message": "a slot failed", "exception": error, "task": task})
             self.fail(ServeExit.FAILED, f"internal error: {error!r}")
-
-    def next_step(self, ended: ProcessExit, delay: float | None) -> str:
-        """What follows a death, for people."""
-        if delay is not None:
-            return f"starting again {f'in {delay:g} s' if delay else 'now'}"
-        if ended.status == HostExit.CONFIGURATION:
-            return "starting it again would not help"
-        return (
-            f"not started again: restarts = {self.configuration.restarts} in a row are used up "
-            "(a minute of being ready makes them whole)"
-        )
 
     async def pause(self, seconds: float) -> None:
         """Wait for `seconds` or for the stop, whichever comes first."""
@@ -405,13 +335,13 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
-        listeners = [self.listener, *self.natives.values(), *(() if self.admin is None else (self.admin,))]
+        doors = self._doors
         return FrontCommand(
             [
                 "--management", self.management_address,
-                "--listen", str(self.listener.fileno()),
-                "--native", json.dumps({name: native.fileno() for name, native in self.natives.items()}),
-                *(["--admin", str(self.admin.fileno())] if self.admin is not None else []),
+                "--listen", str(doors.main.fileno),
+                "--native", json.dumps({name: native.fileno for name, native in doors.natives.items()}),
+                *(["--admin", str(doors.admin.fileno)] if doors.admin is not None else []),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
                 *(["--tracing"] if self.configuration.tracing else []),
@@ -423,15 +353,13 @@ class Supervisor:
                     else []
                 ),
             ],
-            [listener.fileno() for listener in listeners],
+            [door.fileno for door in doors.inherited],
         )  # fmt: skip
 
     def mint(self) -> str:
         """A new incarnation: readable, and never used before, also not by an earlier supervisor."""
         self._counter += 1
         return f"{self._counter}-{secrets.token_hex(4)}"
-
-    # Deployments
 
     def _spec(self, model: ModelConfig) -> DeploymentSpec:
         return DeploymentSpec(
@@ -451,233 +379,35 @@ class Supervisor:
             ray=model.ray,
         )
 
-    def publish(self) -> None:
-        """Tell the front what every name means, in one message."""
-        self.tell_front(self._table())
-
-    def _order(self, peer: bytes, incarnation: str, call: int, order: Order) -> None:
-        """Carry out what an operator wants, or say at once why not."""
-
-        def answer(code: str, message: str, report: dict[str, Any] | None = None) -> None:
-            if report is None:
-                self.console.say("framehost", f"{order.action} of {order.model}: {message}")
-            self._send(peer, incarnation, Outcome(code=code, message=message, report=report or {}), call)
-
-        def say(step: str) -> None:
-            self.console.say("framehost", f"{order.action} of {order.model}: {step}")
-            self._send(peer, incarnation, Progress(stage=order.action, note=step), call)
-
-        if self.is_stopping():
-            answer("conflict", "the server is stopping")
-        elif not self._open:
-            answer("conflict", "the server is still starting its models")
-        elif order.model not in self._models:
-            answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
-        else:
-            # Received: from here on it may take as long as it takes.
-            self._send(peer, incarnation, Progress(stage=order.action), call)
-            task = self.loop.create_task(self._carry_out(order, answer, say))
-            self._orders.add(task)
-            task.add_done_callback(self._orders.discard)
-            task.add_done_callback(self.slot_done)
-
-    async def _carry_out(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
+    async def swap(
+        self, name: str, settings: Mapping[str, Any], mode: swapping.Mode, say: Callable[[str], None]
+    ) -> swapping.SwapReport:
+        """Make `name` mean what `settings` make of it. Raises `Invalid`, and what `Fleet.swap` raises."""
         try:
-            if order.action == "swap":
-                await self._swap(order, answer, say)
-            elif order.action == "cancel":
-                answer("done", self._fleet.cancel(order.model))
-            elif order.action == "load":
-                answer("done", await self._fleet.load(order.model))
-            else:
-                answer("done", await self._fleet.unload(order.model))
-        except Conflict as error:
-            answer("conflict", str(error))
-        except swapping.SwapFailed as error:
-            self._swapped[order.model]["failed"] += 1
-            answer("failed", str(error))
-        except OrderFailed as error:
-            answer("failed", str(error))
-        except asyncio.CancelledError:
-            answer("failed", f"the server is stopping; the {order.action} was given up")
-            raise
-        self._give_up_when_none_is_left()
-
-    async def _swap(self, order: Order, answer: Callable[..., None], say: Callable[[str], None]) -> None:
-        name = order.model
-        try:
-            mode = swapping.Mode(order.settings.get("mode", "start-first"))
-            successor = config.successor(
-                self._models[name], order.settings, self.configuration.limits.request_timeout_s
-            )
-        except (ValueError, ConfigurationError) as error:
-            answer("invalid", str(error))
-            return
+            successor = config.successor(self._models[name], settings, self.configuration.limits.request_timeout_s)
+        except ConfigurationError as error:
+            raise Invalid(str(error)) from error
         report = await self._fleet.swap(name, self._spec(successor), mode, say)
         self._models[name] = successor
-        self._swapped[name]["done"] += 1
-        text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
-        if report.held_bytes:
-            text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
-        self.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
-        answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))
+        return report
 
-    # The management lane
+    def order_ended(self) -> None:
+        """An operator's order has been carried out, or not."""
+        self._give_up_when_none_is_left()
+
+    # What the parts say to each other
 
     def died(self, who: str, how: str) -> None:
         """Remember a death, for whoever asks what has happened lately."""
-        self._deaths.append({"at": time.time(), "who": who, "how": how})
+        self._reports.died(who, how)
 
-    def tell_front(self, message: Message) -> None:
+    def tell_front(self, message: Message, call: int = 0) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
-        if self._front.connected:
-            self._send(self._front.epoch.encode(), self._front.epoch, message)
+        self._management.tell_front(message, call)
 
-    def _send(self, peer: bytes, incarnation: str, message: Message, call: int = 0) -> None:
-        try:
-            self._management.send([peer, *encode(message, incarnation=incarnation, call=call)])
-        except zmq.ZMQError as error:
-            self.console.say("framehost", f"{incarnation} cannot be told {type(message).__name__}: {error}")
-        except ProtocolError as error:
-            # Nobody may go on knowing less than it should: a bug of ours, and it ends the server.
-            self.fail(ServeExit.FAILED, f"internal error: {type(message).__name__} cannot be sent: {error}")
-
-    def _heard(self, frames: list[bytes]) -> None:
-        peer, *rest = frames
-        try:
-            envelope = decode(rest, lane=Lane.MANAGEMENT)
-        except ProtocolError as error:
-            self.console.say("framehost", f"management: {error}")
-            return
-        message = envelope.message
-        from_front = peer == self._front.epoch.encode() and envelope.incarnation == self._front.epoch
-        if from_front:
-            self._front.pulse.answered(time.monotonic())
-        if isinstance(message, Hello) and from_front:
-            self._welcome_front()
-        elif isinstance(message, Serving) and from_front:
-            self._front.is_serving(message.address)
-        elif isinstance(message, Overdue) and from_front:
-            self._overdue(message)
-        elif isinstance(message, Bye) and from_front:
-            self._goodbye = message.reason
-        elif isinstance(message, Drained) and from_front:
-            self._fleet.drained(message.deployment)
-        elif isinstance(message, Want) and from_front:
-            self._fleet.usage(message.wanted, message.idle)
-        elif isinstance(message, Order):
-            self._order(peer, envelope.incarnation, envelope.call, message)
-        elif isinstance(message, Status):
-            if message.report is None:
-                if from_front:
-                    self._send(peer, envelope.incarnation, Status(report=self._report(None)), envelope.call)
-                else:
-                    self._ask_front(peer, envelope.incarnation, envelope.call)
-            elif from_front:
-                self._answer(envelope.call, message.report)
-
-    def _welcome_front(self) -> None:
-        self._front.greeted()
-        self.tell_front(
-            Welcome(role="supervisor", pid=os.getpid(), state="stopping" if self.is_stopping() else "running")
-        )
-        self.tell_front(self._table())
-        for slot in self._fleet.slots:
-            if slot.up is not None:
-                self.tell_front(slot.up)
-            elif self._open and slot.incarnation and slot.state != HostState.STOPPED.value:
-                self.tell_front(
-                    HostDown(
-                        deployment=slot.deployment.id,
-                        replica=slot.replica,
-                        incarnation=slot.incarnation,
-                        exit=None,
-                        signal="",
-                        last_words=slot.last_death[:MAX_TEXT_CHARS],
-                        will_restart=slot.failed is None,
-                        retry_after_s=slot.load_s,
-                    )
-                )
-
-    def _overdue(self, message: Overdue) -> None:
-        hosts = self._fleet.find(message.deployment)
-        for slot in [] if hosts is None else hosts.slots:
-            if slot.incarnation == message.incarnation:
-                limit = slot.deployment.execution_limit_s or 0.0
-                slot.overdue(f"no answer for {message.elapsed_s:.1f} s, its execution limit is {limit:g} s")
-
-    def _table(self) -> Deployment:
-        return Deployment(
-            models=[hosts.row() for hosts in self._fleet],
-            default=self.configuration.default,
-            server=self.server_limits,
-            open=self._open,
-        )
-
-    def _ask_front(self, peer: bytes, incarnation: str, call: int) -> None:
-        """STATUS from the command line: ask the front for its part, answer without it when it does not come."""
-        self._questions += 1
-        question = self._questions
-        wait = FRONT_STATUS_TIMEOUT_S if self._front.connected else 0.0
-        timer = self.loop.call_later(wait, self._answer, question, None)
-        self._asked[question] = (peer, incarnation, call, timer)
-        if self._front.connected:
-            self._send(self._front.epoch.encode(), self._front.epoch, Status(), question)
-
-    def _answer(self, question: int, front: dict[str, Any] | None) -> None:
-        asked = self._asked.pop(question, None)
-        if asked is None:
-            return  # answered without it already
-        peer, incarnation, call, timer = asked
-        timer.cancel()
-        self._send(peer, incarnation, Status(report=self._report(front)), call)
-
-    def _report(self, front: dict[str, Any] | None) -> dict[str, Any]:
-        """What `framehost status` shows, and what a front is told for its metrics; `front`: that front's own part."""
-        return {
-            "pid": os.getpid(),
-            "url": self.url,
-            "admin": "" if self.admin is None else url_of(self.admin),
-            "health": "" if self._probes is None else url_of(self._probes.listener),
-            "uptime_s": round(time.monotonic() - self._started, 1),
-            "stopping": self.is_stopping(),
-            "supervisor_rss_bytes": resident_bytes(os.getpid()),
-            "front_process": self._front.report(),
-            "front": front,
-            "swaps": self._swapped,
-            "deaths": list(self._deaths),
-            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
-        }
-
-    def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
-        native = self.natives.get(hosts.spec.name)
-        return {
-            **slot.report(),
-            **({"state": hosts.state} if hosts.state == "absent" else {}),
-            "role": hosts.role.state.value,
-            "keep_alive_s": hosts.spec.keep_alive_s,
-            "pinned": hosts.spec.pinned,
-            "native": "" if native is None else url_of(native),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """A bound, not yet listening socket, and the directory whose lock keeps a second server off its port."""
-
-    listener: socket.socket
-    directory: RuntimeDirectory
-
-    def close(self) -> None:
-        """Give the port and its lock back."""
-        self.directory.close()
-        self.listener.close()
-
-
-def url_of(listener: socket.socket) -> str:
-    """Where clients find a bound socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    def publish(self) -> None:
+        """Tell the front what every name means, in one message."""
+        self._management.publish()
 
 
 # The command line
@@ -686,119 +416,55 @@ def url_of(listener: socket.socket) -> str:
 def _serve(arguments: argparse.Namespace) -> int:
     console = Console()
     try:
-        configuration = _configured(arguments)
+        configuration = configured(arguments)
     except ConfigurationError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     if not arguments.insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
-    with contextlib.ExitStack() as doors:
-        opened: list[Door] = []
-        for endpoint in configuration.endpoints:
-            door = _door(endpoint)
-            if isinstance(door, ServeExit):
-                return door
-            doors.callback(door.close)
-            opened.append(door)
-        main_door, *others = opened
-        health = None
-        if configuration.health is not None:
-            try:
-                health = doors.enter_context(bind(configuration.health.host, configuration.health.port))
-                health.listen()
-            except OSError as error:
-                status, text = why_not_bound(configuration.health.host, configuration.health.port, error)
-                print(f"framehost: the health address: {text}", file=sys.stderr)
-                return status
-        admin = others.pop() if configuration.admin is not None else None
-        natives = [model.name for model in configuration.models if model.native is not None]
+    with contextlib.ExitStack() as opened:
+        try:
+            doors = _open(configuration, opened)
+        except PortUnusable as error:
+            print(f"framehost: {error}", file=sys.stderr)
+            return error.status
 
-        async def serve() -> ServeExit:
-            return await Supervisor(
-                configuration,
-                main_door.directory,
-                main_door.listener,
-                console,
-                natives=dict(zip(natives, others, strict=True)),
-                admin=admin,
-                health=health,
-            ).run()
+        async def run() -> ServeExit:
+            return await Supervisor(configuration, doors, console).run()
 
         try:
-            return asyncio.run(serve())
+            return asyncio.run(run())
         except (DirectoryError, ConfigurationError) as error:  # the disk is full; the keys of [hosts] cannot be read
             print(f"framehost: {error}", file=sys.stderr)
             return ServeExit.CONFIGURATION
 
 
-def _door(endpoint: Endpoint) -> Door | ServeExit:
-    """The bound and locked port, or the exit status after saying why there is none."""
-    try:
-        listener = bind(endpoint.host, endpoint.port)
-    except OSError as error:
-        status, text = why_not_bound(endpoint.host, endpoint.port, error)
-        print(f"framehost: {text}", file=sys.stderr)
-        return status
-    try:
-        return Door(listener, RuntimeDirectory(listener.getsockname()[1]))
-    except (DirectoryError, LimitExceeded) as error:
-        listener.close()
-        print(f"framehost: {error}", file=sys.stderr)
-        return ServeExit.PORT_IN_USE if isinstance(error, AlreadyRunning) else ServeExit.CONFIGURATION
+def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Doors:
+    """All ports of a configuration, which `opened` closes. Raises `PortUnusable`."""
 
+    def door(endpoint: Endpoint) -> Door:
+        return opened.enter_context(contextlib.closing(Door.open(endpoint.host, endpoint.port)))
 
-def _configured(arguments: argparse.Namespace) -> Configuration:
-    """The configuration of the file or of the --model options, with --host and --port on top."""
-    if arguments.config is not None and arguments.model:
-        raise ConfigurationError("give either --config or --model, not both")
-    configuration = (
-        config.from_models(arguments.model) if arguments.config is None else config.load(Path(arguments.config))
+    health = configuration.health
+    return Doors(
+        main=door(Endpoint(configuration.host, configuration.port)),
+        natives={model.name: door(model.native) for model in configuration.models if model.native is not None},
+        admin=None if configuration.admin is None else door(configuration.admin),
+        health=None if health is None else opened.enter_context(open_health(health.host, health.port)),
     )
-    if arguments.host is not None:
-        configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
-    if arguments.health is not None:
-        try:
-            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"--health: {error}") from error
-    if arguments.access_log:
-        configuration = dataclasses.replace(configuration, access_log=True)
-    if arguments.keys is not None:
-        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
-    else:
-        keys.from_environment()  # what is wrong with it is told now, and not by the front
-    if arguments.port is not None:
-        if not 0 <= arguments.port <= 65535:
-            raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
-        configuration = dataclasses.replace(configuration, port=arguments.port)
-    return configuration
 
 
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, orders, status
+    from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
     top.add_argument("--version", action="store_true", help="show framehost's version number and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve models over HTTP", description="Serve models over HTTP.")
-    serve.add_argument(
-        "--model", action="append", default=[], metavar="NAME=FAMILY[:PATH]",
-        help="a model to serve; may be given several times (default: the embedded model, sparrow=sparrow)",
-    )  # fmt: skip
-    serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
-    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
-    serve.add_argument("--access-log", action="store_true", help="log a line for every request")
-    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
-    serve.add_argument(
-        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
-    )
-    serve.set_defaults(run=_serve)
+    serve.add_to(commands, _serve)
     decide.add_to(commands)
     batch.add_to(commands)
     status.add_to(commands)

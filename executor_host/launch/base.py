@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from protocol import addresses
 from protocol.curve import Security
 from protocol.exits import HostExit
+from protocol.tensors import Buffer
+
+LAST_WORDS_CHARS = 4_000
+"""How much of a dead process's output is attached to its death report; the log has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,14 @@ class ProcessHandle(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Where it runs, for people."""
+
+
+class Connection(Protocol):
+    """One of the supervisor's sockets."""
+
+    def send(self, frames: Sequence[Buffer]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class HostLauncher(ABC):

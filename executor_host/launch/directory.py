@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import secrets
 import shutil
-import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from protocol import addresses
-from protocol.exits import ServeExit
 
 INCARNATION_DIRECTORY_CHARS = 18
 """Longest name of an incarnation: a counter, a dash and eight hexadecimal digits."""
+
+ANOTHER_PORT = "choose another port with --port (make serve PORT=...)"
+"""What to do about a port that cannot be had."""
 
 
 class DirectoryError(Exception):
@@ -27,9 +27,6 @@ class DirectoryError(Exception):
 
 class AlreadyRunning(DirectoryError):
     """Another supervisor holds the lock of this port."""
-
-
-_ANOTHER_PORT = "choose another port with --port (make serve PORT=...)"
 
 
 @contextlib.contextmanager
@@ -68,7 +65,7 @@ class RuntimeDirectory:
                     fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise AlreadyRunning(
-                        f"a framehost is already running on port {port} (lock {lock}); {_ANOTHER_PORT}"
+                        f"a framehost is already running on port {port} (lock {lock}); {ANOTHER_PORT}"
                     ) from None
             with _usable(self.path):
                 self._clean()
@@ -122,33 +119,3 @@ class RuntimeDirectory:
             shutil.rmtree(self.launch, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The bound, not yet listening socket of the main port; raises `OSError` when it is taken.
-
-    SO_REUSEADDR because a restart must not wait for old connections to time out; never SO_REUSEPORT, with
-    which two servers would share a port in silence.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def why_not_bound(host: str, port: int, error: OSError) -> tuple[ServeExit, str]:
-    """The exit status and the sentence for what `bind` raised: is the port taken, or can it never be had?"""
-    said = f"cannot listen on {host} port {port}: {error.strerror}"
-    if error.errno == errno.EADDRINUSE:
-        asked = f"`framehost status --port {port}` tells whether it is another framehost"
-        return ServeExit.PORT_IN_USE, f"{said}. {asked}; {_ANOTHER_PORT}"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return ServeExit.CONFIGURATION, f"{said}. No interface of this machine has the address"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return ServeExit.CONFIGURATION, f"{said}. Ports below 1024 are for root; {_ANOTHER_PORT}"
-    return ServeExit.CONFIGURATION, said

@@ -16,11 +16,11 @@ from typing import Protocol
 
 from executor_host.launch import swap as swapping
 from executor_host.launch.base import DeploymentSpec
+from executor_host.launch.host_slot import HostSlot
+from executor_host.launch.host_slot import Owner as SlotOwner
 from executor_host.launch.hosts import Hosts
 from executor_host.launch.memory import checkpoint_bytes
 from executor_host.launch.residency import Bounds, Place, Residency
-from executor_host.launch.slots import HostSlot
-from executor_host.launch.slots import Owner as SlotOwner
 from protocol.states import Role
 
 ROOM_WAIT_S = 30.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from executor_host.launch.base import DeploymentSpec
+from executor_host.launch.host_slot import HostSlot, Owner
 from executor_host.launch.memory import freed, group_resident_bytes
-from executor_host.launch.slots import HostSlot, Owner
 from protocol.states import ROLES, HostState, Machine, Role, RoleEvent
 
 STOP_MARGIN_S = 2.0

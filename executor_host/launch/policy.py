@@ -51,6 +51,17 @@ class RestartPolicy:
         self.restarts += 1
         return delay
 
+    def next_step(self, status: int | None, delay_s: float | None) -> str:
+        """What follows a death, for people. `delay_s`: as `after_death` said."""
+        if delay_s is not None:
+            return f"starting again {f'in {delay_s:g} s' if delay_s else 'now'}"
+        if status == HostExit.CONFIGURATION:
+            return "starting it again would not help"
+        return (
+            f"not started again: restarts = {self._limits.budget} in a row are used up "
+            "(a minute of being ready makes them whole)"
+        )
+
     def renew(self) -> None:
         """Somebody has decided to try again: the budget is whole."""
         self._in_a_row = 0

@@ -10,6 +10,7 @@ import pytest
 
 import supervisor
 from executor_host.executors.sparrow import BUNDLED
+from executor_host.launch import doors
 from frontend.cli import check, config
 from frontend.limits import ServerLimits
 from frontend.toml_file import ConfigurationError
@@ -458,7 +459,7 @@ def test_serve_refuses_before_it_touches_anything(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line on stderr, exit status 2; nothing is bound and no directory is made."""
-    monkeypatch.setattr(supervisor, "bind", pytest.fail)
+    monkeypatch.setattr(doors, "bind", pytest.fail)
     assert supervisor.main(["serve", *arguments]) == ServeExit.CONFIGURATION
     said = capsys.readouterr()
     assert message in said.err

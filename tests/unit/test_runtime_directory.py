@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory, why_not_bound
+from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
+from executor_host.launch.doors import why_not_bound
 from protocol.exits import ServeExit
 
 

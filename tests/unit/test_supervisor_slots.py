@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from executor_host.launch import slots, stacks
+from executor_host.launch import front_slot, stacks
 from executor_host.launch.base import DeploymentSpec, ProcessExit
+from executor_host.launch.front_slot import FrontCommand, FrontSlot
+from executor_host.launch.host_slot import HostSlot
 
 
 class Handle:
@@ -78,8 +80,8 @@ class Owner:
     def dial(self, address: str, receive: Any, process: Any) -> Any:
         return SimpleNamespace(close=lambda: None, send=lambda _: None)
 
-    def front_command(self) -> slots.FrontCommand:
-        return slots.FrontCommand([], [])
+    def front_command(self) -> FrontCommand:
+        return FrontCommand([], [])
 
 
 async def test_a_front_that_is_being_started_when_the_stop_comes_is_ended(
@@ -87,9 +89,9 @@ async def test_a_front_that_is_being_started_when_the_stop_comes_is_ended(
 ) -> None:
     """There was nothing to kill yet when the stop looked; the process that appears then must not be waited for."""
     owner = Owner(tmp_path)
-    monkeypatch.setattr(slots, "start_process", owner._start)
+    monkeypatch.setattr(front_slot, "start_process", owner._start)
     async with asyncio.timeout(10):
-        await slots.FrontSlot(owner).keep()  # type: ignore[arg-type]
+        await FrontSlot(owner).keep()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()
 
 
@@ -98,7 +100,7 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
     owner = Owner(tmp_path)
     spec = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
     async with asyncio.timeout(10):
-        await slots.HostSlot(owner, spec).start()  # type: ignore[arg-type]
+        await HostSlot(owner, spec).start()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()
 
 
@@ -114,7 +116,7 @@ async def test_what_ends_by_itself_while_its_stacks_are_taken_leaves_no_cause_to
 
     monkeypatch.setattr(stacks, "dump", dump)
     spec = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
-    slot = slots.HostSlot(Owner(tmp_path), spec)  # type: ignore[arg-type]
+    slot = HostSlot(Owner(tmp_path), spec)  # type: ignore[arg-type]
     first, second = Handle(), Handle()
     slot._handle = first  # type: ignore[assignment]
     slot.overdue("too long")

@@ -1,0 +1,63 @@
+"""The options of `framehost serve`, and the configuration that they make; what is done with it is the supervisor's."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from frontend import keys
+from frontend.cli import config
+from frontend.cli.configuration import Configuration
+from frontend.toml_file import ConfigurationError
+
+
+def add_to(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
+    """Add the command's parser. `run`: what serves, the caller's."""
+    serve = commands.add_parser("serve", help="serve models over HTTP", description="Serve models over HTTP.")
+    serve.add_argument(
+        "--model", action="append", default=[], metavar="NAME=FAMILY[:PATH]",
+        help="a model to serve; may be given several times (default: the embedded model, sparrow=sparrow)",
+    )  # fmt: skip
+    serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
+    serve.add_argument("--access-log", action="store_true", help="log a line for every request")
+    serve.add_argument("--keys", metavar="FILE", help="a TOML file with the API keys that may ask")
+    serve.add_argument(
+        "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
+    )
+    serve.set_defaults(run=run)
+
+
+def configured(arguments: argparse.Namespace) -> Configuration:
+    """The configuration of the file or of the --model options, with the other options on top.
+
+    Raises `ConfigurationError`.
+    """
+    if arguments.config is not None and arguments.model:
+        raise ConfigurationError("give either --config or --model, not both")
+    configuration = (
+        config.from_models(arguments.model) if arguments.config is None else config.load(Path(arguments.config))
+    )
+    if arguments.host is not None:
+        configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+    if arguments.health is not None:
+        try:
+            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--health: {error}") from error
+    if arguments.access_log:
+        configuration = dataclasses.replace(configuration, access_log=True)
+    if arguments.keys is not None:
+        configuration = dataclasses.replace(configuration, keys=config.check_keys(Path(arguments.keys)))
+    else:
+        keys.from_environment()  # what is wrong with it is told now, and not by the front
+    if arguments.port is not None:
+        if not 0 <= arguments.port <= 65535:
+            raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
+        configuration = dataclasses.replace(configuration, port=arguments.port)
+    return configuration
