@@ -33,6 +33,15 @@ def line(record: RequestRecord, status: int) -> str:
     return " ".join(fields)
 
 
+def denied(request_id: str, status: int, reason: str, peer: str | None) -> str:
+    """The line of a request that was turned away at the door. `peer` is the address it came from: whoever it was has
+    no name here, and what it sent as a key is in no log."""
+    fields = [f"request_id={_quoted(request_id)}", "outcome=denied", f"status={status}", f"reason={reason}"]
+    if peer is not None:
+        fields.append(f"peer={_quoted(peer)}")
+    return " ".join(fields)
+
+
 def _quoted(text: str) -> str:
     """`text` as logfmt has it: quoted where a bare word would end early or be no value."""
     return (

@@ -10,9 +10,11 @@ Everything belongs to the event loop's thread, so nothing is locked.
 from __future__ import annotations
 
 import asyncio
+import enum
 from bisect import bisect_left
 from typing import Final
 
+from frontend.errors import KeyMissing, Unauthenticated
 from frontend.requests import RequestRecord
 from protocol.states import RequestState
 
@@ -38,6 +40,18 @@ class Histogram:
         """Count one value in seconds; one that equals a bound is in that bound's bucket."""
         self.counts[bisect_left(SECONDS, value)] += 1
         self.sum += value
+
+
+class Denial(enum.StrEnum):
+    """Why a request was turned away before anything else of it was looked at."""
+
+    KEY_MISSING = "key_missing"
+    KEY_INVALID = "key_invalid"
+
+    @classmethod
+    def of(cls, error: Unauthenticated) -> Denial:
+        """The one that an error of `frontend.keys` is."""
+        return cls.KEY_MISSING if isinstance(error, KeyMissing) else cls.KEY_INVALID
 
 
 class ModelMetrics:
@@ -80,6 +94,8 @@ class Metrics:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.models: dict[str, ModelMetrics] = {}
         """By model; "" has the requests that ended before they had one."""
+        self.denied = dict.fromkeys(Denial, 0)
+        """Requests without a record: they were turned away at the door, whatever they were for."""
         self.lag = Histogram()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

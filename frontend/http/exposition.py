@@ -91,6 +91,12 @@ class FrontCollector(Collector):
         yield GaugeMetricFamily(
             "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
         )
+        denied = CounterMetricFamily(
+            "framehost_requests_denied", "Requests turned away at the door, on any port.", labels=["reason"]
+        )
+        for reason, count in server.metrics.denied.items():
+            denied.add_metric([reason.value], count)
+        yield denied
         yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
         lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")
         _add(lag, [], server.metrics.lag)
