@@ -44,6 +44,7 @@ class Move(enum.Enum):
 PLACES: Final[Mapping[tuple[Place, Move], Place]] = {
     (Place.ABSENT, Move.START): Place.STARTING,
     (Place.STARTING, Move.READY): Place.RESIDENT,
+    (Place.STARTING, Move.EVICT): Place.LEAVING,
     (Place.RESIDENT, Move.EVICT): Place.LEAVING,
     (Place.LEAVING, Move.LEFT): Place.ABSENT,
     # Its hosts ended and will not be started again: it has no room, and gets some only when somebody insists.
@@ -200,11 +201,13 @@ class Residency:
         self._entries[deployment].kept = kept
         self._plan()
 
-    def unload(self, deployment: str) -> bool:
-        """An operator wants its room back, idle or not. False when it has none to give, or is pinned."""
+    def unload(self, deployment: str, *, loading: bool = False) -> bool:
+        """An operator wants its room back, idle or not. False when it has none to give, or is pinned; one that is
+        `loading`, again or for the first time, serves nobody, so that its pin is no reason."""
         entry = self._entries[deployment]
-        if entry.pinned or entry.place.state is not Place.RESIDENT:
+        if (entry.pinned and not loading) or not entry.place.allows(Move.EVICT):
             return False
+        self._asked.discard(deployment)
         self._evict(deployment)
         return True
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 from frontend.cli.status import render
+from protocol.messages import Progress
 from tests.process.harness import GUARD_S, Framehost, configuration, running
 
 
@@ -166,6 +167,49 @@ def test_an_operator_unloads_and_loads(runtime: Path) -> None:
         assert newcomer.result(30).status == 200
         with server.command("load", "toy") as load:
             assert load.communicate(timeout=GUARD_S) == ("toy@1 is loaded already\n", "")
+
+
+def test_an_operator_ends_a_load_that_hangs(runtime: Path) -> None:
+    """`unload` ends its process; the `load` that waits for it says so and fails. A request that waits is no order: it
+    has the model started again."""
+    gate = runtime / "gate"
+    models = {"a": {}, "late": {"resident": False, "gate": gate}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        load = server.command("load", "late")
+        server.line("[late@2 3-", "loading")
+        pid = server.host("late")["pid"]
+        told = server.order("load", "late")
+        assert (told.code, f"late@2 is loading in pid {pid}; framehost unload late ends it" in told.message) == (
+            "conflict",
+            True,
+        )
+        assert server.order("unload", "late").message == "late@2 is unloaded"
+        assert not psutil.pid_exists(pid)
+        assert load.communicate(timeout=GUARD_S) == (
+            "",
+            "framehost: late@2 could not be loaded: an operator has unloaded it\n",
+        )
+        assert load.returncode == 1
+        assert states(server) == {"a": "ready", "late": "absent"}
+        waits = server.soon("x", model="late")
+        server.line("[late@2 4-", "loading")
+        assert server.order("unload", "late").code == "done"
+        server.line("[late@2 5-", "loading")
+        gate.touch()
+        assert waits.result(GUARD_S).status == 200
+
+
+def test_an_operator_ends_a_load_that_waits_for_room(runtime: Path) -> None:
+    """Nothing of it has been started, and nothing will be: the order to load it fails at once."""
+    models = {"busy": {}, "late": {"resident": False}}
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+        server.soon({"op": "wait", "until": "never"}, model="busy")
+        server.running("busy")
+        assert isinstance(server.first_answer("load", "late"), Progress)
+        assert server.order("unload", "late").message == "late@2 has no hosts"
+        server.line("load of late: late@2 could not be loaded: an operator has unloaded it")
+        assert server.order("load", "busy").message == "busy@1 is loaded already"
+        assert states(server) == {"busy": "ready", "late": "absent"}
 
 
 def test_a_front_that_dies_while_room_is_made_does_not_hang_it(runtime: Path) -> None:

@@ -147,6 +147,25 @@ def test_the_room_that_a_swap_has_made_is_its_own() -> None:
     assert world.take() == []
 
 
+def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
+    """When its processes are gone, and not before; the last word of one that was about to be ready changes nothing.
+    A pin keeps what serves, and is no reason to go on loading."""
+    world = World()
+    residency = planner(world, absent="xy", count=1)
+    residency.want("x")
+    residency.usage(["y"], {})
+    assert not residency.unload("y", loading=True), "it waits, and has nothing to give"
+    assert residency.unload("x", loading=True)
+    residency.ready("x", 0)
+    residency.broken("x")
+    residency.left("x")
+    assert world.take() == ["start x", "evict x", "start y"]
+    residency = planner(world, absent="x", pinned="x")
+    residency.want("x")
+    assert not residency.unload("x")
+    assert residency.unload("x", loading=True)
+
+
 def test_what_the_front_said_is_old_when_an_operator_wants_something() -> None:
     """Idle a second ago may be busy now: evicted is who is idle in the next picture."""
     world = World()
