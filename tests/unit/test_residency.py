@@ -160,6 +160,10 @@ def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
     residency.broken("x")
     residency.left("x")
     assert world.take() == ["start x", "evict x", "start y"]
+    residency.ready("y", 0)
+    residency.usage(["x"], {})
+    residency.usage([], {"y": 1.0})
+    assert world.take() == [], "nobody insists on it any more"
     residency = planner(world, absent="x", pinned="x")
     residency.want("x")
     assert not residency.unload("x")
