@@ -156,8 +156,6 @@ def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
     residency.usage(["y"], {})
     assert not residency.unload("y", loading=True), "it waits, and has nothing to give"
     assert residency.unload("x", loading=True)
-    residency.ready("x", 0)
-    residency.broken("x")
     residency.left("x")
     assert world.take() == ["start x", "evict x", "start y"]
     residency.ready("y", 0)
@@ -168,6 +166,9 @@ def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
     residency.want("x")
     assert not residency.unload("x")
     assert residency.unload("x", loading=True)
+    residency.ready("x", 0)
+    residency.broken("x")
+    assert residency.place("x") is Place.LEAVING
 
 
 def test_what_the_front_said_is_old_when_an_operator_wants_something() -> None:
