@@ -12,6 +12,7 @@ def line(record: RequestRecord, status: int) -> str:
     """The line of an ended request. Times are in milliseconds; a part that it did not get to is not there."""
     parts = (
         ("upload_ms", record.uploaded_s),
+        ("load_ms", record.loaded_s),
         ("prepare_ms", record.prepared_s),
         ("queue_ms", record.queued_s),
         ("execute_ms", record.executed_s),

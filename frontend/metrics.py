@@ -57,7 +57,7 @@ class Denial(enum.StrEnum):
 class ModelMetrics:
     """The finished requests of one model. A histogram has those that got as far as its part."""
 
-    __slots__ = ("duration", "execute", "finish", "input_tokens", "prepare", "queue_wait", "requests")
+    __slots__ = ("duration", "execute", "finish", "input_tokens", "load", "prepare", "queue_wait", "requests")
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, RequestState, int], int] = {}
@@ -65,6 +65,8 @@ class ModelMetrics:
         self.input_tokens = 0
         self.duration = Histogram()
         """Of answered requests, from the first byte to the answer."""
+        self.load = Histogram()
+        """Of requests that had to wait for the model itself."""
         self.queue_wait = Histogram()
         self.prepare = Histogram()
         self.execute = Histogram()
@@ -77,6 +79,8 @@ class ModelMetrics:
         self.requests[key] = self.requests.get(key, 0) + 1
         if record.prepared_s is not None:
             self.prepare.observe(record.prepared_s)
+        if record.loaded_s is not None:
+            self.load.observe(record.loaded_s)
         if record.queued_s is not None:
             self.queue_wait.observe(record.queued_s)
         if record.executed_s is not None:

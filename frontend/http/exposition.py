@@ -77,6 +77,7 @@ class FrontCollector(Collector):
         for part, text in (
             ("duration", "Answered requests, from the first byte to the answer."),
             ("queue_wait", "Waiting for the model's executor, summed over the units of a request."),
+            ("load", "Waiting for a model that was not there: being loaded, or in the middle of a swap."),
             ("prepare", "Parsing, validating and rendering a request."),
             ("execute", "At the executor host and on the way, summed over the units of a request."),
             ("finish", "Making answers of the model's outputs."),
@@ -189,6 +190,9 @@ class SupervisorCollector(Collector):
         front = report["front_process"]
         yield GaugeMetricFamily("framehost_uptime_seconds", "Since the supervisor started.", report["uptime_s"])
         yield CounterMetricFamily("framehost_front_restarts", "Fronts started after a death.", front["restarts"])
+        yield CounterMetricFamily(
+            "framehost_log_lines_lost", "Lines of the log that its reader did not take.", report["log_lines_lost"]
+        )
         memory = GaugeMetricFamily(
             "framehost_process_resident_memory_bytes", "Resident memory of the front and the supervisor.",
             labels=["process"],

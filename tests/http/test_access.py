@@ -19,7 +19,7 @@ PAGE = "https://app.example"
 
 @pytest.fixture
 async def door() -> AsyncIterator[Edge]:
-    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())], clock=lambda: 0.0)
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())])
     async with listening(ServerLimits(), keys=ring, origins=(PAGE,)) as edge:
         yield edge
 

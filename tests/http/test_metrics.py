@@ -24,6 +24,7 @@ HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progre
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
+    "log_lines_lost": 0,
     "front_process": {"restarts": 2, "rss_bytes": 4},
     "hosts": [
         {**HOST, "restarts": 7, "rss_bytes": 5, "load_s": 0.5, "last_death": "killed by SIGKILL\nsecret words"},
@@ -119,7 +120,7 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
 async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) -> None:
     """Under the key's name, which is the operator's; a key without bounds has none to show."""
     bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
-    main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)], clock=main.server.clock)
+    main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)])
     samples = await main.scrape()
     assert samples["framehost_permits_limit", "", "alice key requests"] == 3
     assert not [key for key in samples if "free" in str(key)]
