@@ -200,8 +200,8 @@ def test_a_host_that_cannot_load_says_so_to_the_server(runtime: Path) -> None:
 
 
 def test_what_operators_may_order_of_a_model_whose_hosts_dial_in(runtime: Path) -> None:
-    """No swap, which happens where the hosts are, and no unload of one that is there; the wait for one can be ended, and
-    a request begins it anew."""
+    """No swap, which happens where the hosts are, and no unload of one that is there; the wait for one can be ended,
+    and a request begins it anew."""
     with on_site(runtime) as (site, server):
         first = site.host(server)
         server.opened()
