@@ -360,6 +360,7 @@ class Supervisor:
                 *(["--tracing"] if self.configuration.tracing else []),
                 *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
                 "--origins", json.dumps(self.configuration.cors),
+                "--allowed-hosts", json.dumps(self.configuration.allowed_hosts),
                 *(
                     ["--curve", str(self.configuration.hosts.key), "--lease", str(self.configuration.hosts.lease_s)]
                     if self.configuration.hosts

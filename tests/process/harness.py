@@ -255,7 +255,7 @@ class Framehost:
     def open_post(self, document: Any, path: str = "/v1/systemone", *fields: str) -> socket.socket:
         """A request to any path, with more header fields, whose answer has not been read."""
         body = json.dumps(document).encode()
-        head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *fields)
+        head = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *fields)
         return self.connect("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
