@@ -63,7 +63,7 @@ async def test_what_a_swap_moves_is_idle_to_nobody_who_looks_for_room(
             record = RequestTable(loop.time).begin("id")
             with ExecutionContext(clock=loop.time, deadline=None, observer=record.observe) as asked:
                 deployment = await server.taker("m", asked, record)
-                with deployment.in_use():
+                with deployment.in_use:
                     await over.wait()
 
         user = asyncio.create_task(use())
