@@ -62,16 +62,25 @@ def test_a_unit_beyond_the_limit_costs_its_own_request_and_no_other(
 
 
 def test_a_stopped_host_is_ended_after_the_limit(runtime: Path) -> None:
-    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it."""
+    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it. A unit that it held gets 503; one
+    that it never took is answered by the next."""
+    mark = runtime / "mark"
     with running(runtime, config=limited(runtime)) as server:
-        old = server.host()["pid"]
-        psutil.Process(old).suspend()
-        answer = server.decide("x")
-        assert answer.status == 503
+        host = psutil.Process(server.host()["pid"])
+        held = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)})
+        server.wait(lambda: tagged(mark) == ["a"], "the unit runs")
+        host.suspend()
+        assert held.result(30).status == 503
         server.line("it is stopped (SIGSTOP")
-        answer = server.decide("y")
+        server.wait(lambda: server.model()["availability"] == "ready", "the next one")
+        idle = psutil.Process(server.host()["pid"])
+        idle.suspend()
+        server.wait(lambda: idle.status() == psutil.STATUS_STOPPED, "it is stopped")
+        answer = server.decide({"tag": "b", "mark": str(mark)})
         assert answer.status == 200
-        assert answer.json["x_toy"]["pid"] != old
+        assert answer.json["x_toy"]["pid"] not in (host.pid, idle.pid)
+        assert tagged(mark) == ["a", "b"]
+        assert "execution limit" in server.host()["last_death"]
 
 
 def test_the_unit_of_a_dead_front_has_a_limit_too(runtime: Path) -> None:
@@ -114,11 +123,11 @@ def orphan(server: Framehost, mark: Path, state: dict[str, Any]) -> None:
 def test_a_load_that_hangs_ends_at_its_limit_and_says_where(runtime: Path) -> None:
     """Only with a load_limit: the stacks are taken, the host is killed, and the restart policy decides."""
     gate = runtime / "gate"
-    config = configuration(runtime / "c.toml", {"toy": {"gate": gate, "load_limit": 2}, "other": {}}, restarts=0)
+    config = configuration(runtime / "c.toml", {"toy": {"gate": gate, "load_limit": 4}, "other": {}}, restarts=0)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
-        assert "it was not ready within its load limit of 2 s" in server.log()
+        assert "it was not ready within its load limit of 4 s" in server.log()
         assert "in load" in server.log()
         assert "serving" not in server.log()
-        final = "could not be started: killed by SIGKILL by framehost: it was not ready within its load limit of 2 s"
+        final = "could not be started: killed by SIGKILL by framehost: it was not ready within its load limit of 4 s"
         assert any(line.endswith(final) for line in server.lines), "no line of the stacks is in the reason"
