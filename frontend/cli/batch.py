@@ -50,8 +50,8 @@ def add_to(commands: Any) -> None:
         help="ask a running server about every line of a file",
         description="Ask a running server about every line of a JSONL file and write a line for each, in order. A line "
         "is a request body; with --questions it may be a state alone. Run the same command again and it goes on where "
-        "it stopped. Exit status: 0 every line is answered; 1 some lines are errors; 2 a mistake in the options or files, and "
-        "nothing was written; 3 it stopped before the last line; 130 interrupted.",
+        "it stopped. Exit status: 0 every line is answered; 1 some lines are errors; 2 a mistake in the options or "
+        "the files, and nothing was written; 3 it stopped before the last line; 130 interrupted.",
     )
     batch.add_argument("input", metavar="IN.jsonl", help="the requests, a JSON object in each line")
     batch.add_argument("output", metavar="OUT.jsonl", help="the answers; what is there already is kept")

@@ -15,7 +15,6 @@ from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
 
-
 _MEANT: Final = {
     ServeExit.CLEAN: "a requested stop",
     ServeExit.FAILED: "an error of framehost's own",
