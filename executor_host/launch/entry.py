@@ -42,7 +42,7 @@ def main() -> int:
     still being imported, ends quietly, and so does what prints to somebody who has read enough (`| head`)."""
     try:
         status = _run()
-        if sys.stdout is not None:  # None: closed by whoever started us
+        if sys.stdout is not None:  # it may have been closed before we began
             sys.stdout.flush()
         return status
     except KeyboardInterrupt:

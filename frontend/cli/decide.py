@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     except HTTPException as error:
         return _no_answer(arguments.url, error)
     except OSError as error:
+        if isinstance(getattr(error, "reason", error), TimeoutError):
+            return _say(f"no answer from {arguments.url} within the --timeout of {arguments.timeout:g} s", 1)
         return _say(f"{client.unreachable(arguments.url, error)}; start a server with: framehost serve", 1)
     if status != 200:
         return _say(f"{status}: {client.said(content)}", 1)

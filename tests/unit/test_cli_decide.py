@@ -397,6 +397,15 @@ def test_the_address_may_end_as_the_sdks_want_it(end: str) -> None:
     assert client.endpoint(f"http://127.0.0.1:8080/judge{end}") == "http://127.0.0.1:8080/judge/v1/systemone"
 
 
+def test_a_server_that_is_slow_is_not_said_to_be_away(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever believed that would start a second one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = ["--url", url, "--timeout", "0.01", "--state", "s", "--noul", "true=y"]
+        assert supervisor.main(["decide", *options]) == 1
+    assert capsys.readouterr().err == f"framehost decide: no answer from {url} within the --timeout of 0.01 s\n"
+
+
 def test_status_of_nothing_says_how_to_start_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
