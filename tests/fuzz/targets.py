@@ -221,7 +221,7 @@ class Head(HeadersMixin):
     """As much of a request as is looked at."""
 
     def __init__(self, content_type: str) -> None:
-        self._headers = CIMultiDict({"Content-Type": content_type})
+        self.headers = self._headers = CIMultiDict({"Content-Type": content_type})
 
 
 def refuse_parts(data: bytes) -> None:
@@ -235,6 +235,8 @@ def refuse_parts(data: bytes) -> None:
     except UsageError as refusal:
         assert request.content_type.startswith("multipart/")
         assert not {unicodedata.category(letter) for letter in refusal.message} & UNSHOWN
+    else:
+        assert not request.content_type.startswith("multipart/")
 
 
 TARGETS = {
