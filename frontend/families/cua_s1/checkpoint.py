@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,14 +20,11 @@ class Tokenizer:
     """The tokenizer of one checkpoint. Shared by all requests."""
 
     encode: Encode
-    sha256: str
+    sha256: Mapping[str, str]
+    """Hexadecimal, by file name: of the one."""
 
     def __repr__(self) -> str:
-        return f"<Tokenizer {self.sha256[:12]}>"
-
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        assets.check_against({TOKENIZER: self.sha256}, files)
+        return f"<Tokenizer {self.sha256[TOKENIZER][:12]}>"
 
 
 def load(path: str | None) -> Tokenizer:
@@ -40,15 +37,11 @@ def load(path: str | None) -> Tokenizer:
 @lru_cache(maxsize=assets.KEPT)
 def _load(path: str, signature: assets.Signature) -> Tokenizer:
     file = Path(path, TOKENIZER)
-    try:
-        with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
+    digest = assets.digest(file)
     encode = assets.encoder(file)
     if encode(list(LETTERS)) != [[token] for token in LETTER_IDS]:
         raise AssetError(f"{TOKENIZER} in {path} does not have the letters A to Z as the tokens 32 to 57")
     for marker, tokens in zip(MARKERS, encode(MARKERS), strict=True):
         if len(tokens) != 1:
             raise AssetError(f"{TOKENIZER} in {path} does not have {marker} as one token")
-    return Tokenizer(lambda text: encode([text])[0], digest)
+    return Tokenizer(lambda text: encode([text])[0], {TOKENIZER: digest})

@@ -47,10 +47,6 @@ class Checkpoint:
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, of everything that was read."""
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        assets.check_against(self.sha256, files)
-
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """The tokens of each text, cut to `text_tokens` with the special tokens kept. Safe in several threads."""
         prepared = [text.lower() for text in texts] if self.lower else list(texts)

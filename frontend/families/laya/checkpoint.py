@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,10 +36,6 @@ class Checkpoint:
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, for each of `FILES`."""
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents for `FILES`."""
-        assets.check_against(self.sha256, files)
-
 
 def load(path: str | None) -> Checkpoint:
     """The checkpoint in the folder `path`. Raises `AssetError`. The same object while the files stay the same."""
@@ -52,20 +47,14 @@ def load(path: str | None) -> Checkpoint:
 @lru_cache(maxsize=assets.KEPT)
 def _load(path: str, signature: assets.Signature) -> Checkpoint:
     folder = Path(path)
+    config, configured = assets.read(folder / CONFIG, MAX_CONFIG_BYTES)
+    tokenizer = assets.digest(folder / TOKENIZER)
     try:
-        with (folder / CONFIG).open("rb") as file:
-            config = file.read(MAX_CONFIG_BYTES)
-        with (folder / TOKENIZER).open("rb") as file:
-            tokenizer = hashlib.file_digest(file, "sha256").hexdigest()
         temperatures = read_config(json.loads(config))
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
     except (ConfigError, ValueError, RecursionError) as error:
         raise AssetError(f"{CONFIG} in {path}: {error}") from error
     encode = assets.encoder(folder / TOKENIZER)
-    return Checkpoint(
-        encode, special(encode), temperatures, {CONFIG: hashlib.sha256(config).hexdigest(), TOKENIZER: tokenizer}
-    )
+    return Checkpoint(encode, special(encode), temperatures, {CONFIG: configured, TOKENIZER: tokenizer})
 
 
 def special(encode: EncodeAll) -> Special:

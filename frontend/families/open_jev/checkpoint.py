@@ -7,7 +7,6 @@ the option `base`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,10 +62,6 @@ class Checkpoint:
         """The released checkpoint's own name, None for others."""
         return ALIASES.get(self.model_id)
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        assets.check_against(self.sha256, files)
-
 
 def load(path: str | None, base: str | None = None, max_length: int | None = None) -> Checkpoint:
     """The checkpoint in the folder `path`, an export or a LoRA checkpoint of the base model in the folder `base`.
@@ -94,12 +89,8 @@ def load(path: str | None, base: str | None = None, max_length: int | None = Non
 def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Signature) -> Checkpoint:
     *documents, tokenizer = map(Path, files)
     sums: dict[str, str] = {}
-    try:
-        fields = [_read(file, sums) for file in documents]
-        with tokenizer.open("rb") as file:
-            sums[TOKENIZER] = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
+    fields = [_read(file, sums) for file in documents]
+    sums[TOKENIZER] = assets.digest(tokenizer)
     encode = assets.encoder(tokenizer)
     if len(fields) == 1:
         (manifest,) = fields
@@ -120,9 +111,7 @@ def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Sign
 
 
 def _read(file: Path, sums: dict[str, str]) -> dict[str, Any]:
-    with file.open("rb") as opened:
-        raw = opened.read(MAX_DOCUMENT_BYTES)
-    sums[file.name] = hashlib.sha256(raw).hexdigest()
+    raw, sums[file.name] = assets.read(file, MAX_DOCUMENT_BYTES)
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:

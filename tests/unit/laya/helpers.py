@@ -60,7 +60,7 @@ def rendered(fields: Any) -> Rendered:
 
 def logits(options: Sequence[float], action: Sequence[float] = (0.0, 0.0)) -> Logits:
     """What the model says of one question."""
-    return Logits(np.array(options, np.float32), np.array(action, np.float32))
+    return Logits(np.array(options, np.float32).tolist(), np.array(action, np.float32).tolist())
 
 
 def output(made: Compiled, value: float = 0.0) -> dict[str, Any]:
