@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test chromium test-browser test-js test-extra test-ray lint format types chaos bench lock clean
+.PHONY: help install serve test chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
+	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
@@ -72,6 +73,11 @@ test-extra: $(VENV)/test.stamp test-ray
 test-ray: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/ray ray==2.60.0
 	PYTHONPATH=$(VENV)/ray $(BIN)/python -m pytest tests/faults/test_ray_hosts.py
+
+# A minute for each target; ARGS="--seconds 600 wire" is ten for one of them.
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/atheris atheris==3.0.0
+	PYTHONPATH=$(VENV)/atheris $(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

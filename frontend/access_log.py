@@ -12,6 +12,7 @@ def line(record: RequestRecord, status: int) -> str:
     """The line of an ended request. Times are in milliseconds; a part that it did not get to is not there."""
     parts = (
         ("upload_ms", record.uploaded_s),
+        ("load_ms", record.loaded_s),
         ("prepare_ms", record.prepared_s),
         ("queue_ms", record.queued_s),
         ("execute_ms", record.executed_s),
@@ -30,6 +31,15 @@ def line(record: RequestRecord, status: int) -> str:
         fields.append(f"key={_quoted(record.account.name)}")
     if record.input_tokens:
         fields.append(f"input_tokens={record.input_tokens}")
+    return " ".join(fields)
+
+
+def denied(request_id: str, status: int, reason: str, peer: str | None) -> str:
+    """The line of a request that was turned away at the door. `peer` is the address it came from: whoever it was has
+    no name here, and what it sent as a key is in no log."""
+    fields = [f"request_id={_quoted(request_id)}", "outcome=denied", f"status={status}", f"reason={reason}"]
+    if peer is not None:
+        fields.append(f"peer={_quoted(peer)}")
     return " ".join(fields)
 
 

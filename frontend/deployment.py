@@ -267,16 +267,17 @@ class Deployment:
             if self._waiting == 1 and self._listener is not None:
                 self._listener.usage_changed(self)
             self._tell_when_drained()
-            while self.cold:
-                if self.role is not Role.CURRENT:
-                    raise Moved
-                if self._stopping:
-                    raise Unavailable("the server is stopping and loads no models", retry_after=5)
-                if self.refusal:
-                    raise Unavailable(f"model {self.name!r} cannot be loaded: {self.refusal}", retry_after=5)
-                if self.present and self.availability in (Availability.FAILED, Availability.RESTARTING):
-                    self.refuse_unless_expected(context)
-                await self._changed.wait()
+            with record.waiting_for_host():
+                while self.cold:
+                    if self.role is not Role.CURRENT:
+                        raise Moved
+                    if self._stopping:
+                        raise Unavailable("the server is stopping and loads no models", retry_after=5)
+                    if self.refusal:
+                        raise Unavailable(f"model {self.name!r} cannot be loaded: {self.refusal}", retry_after=5)
+                    if self.present and self.availability in (Availability.FAILED, Availability.RESTARTING):
+                        self.refuse_unless_expected(context)
+                    await self._changed.wait()
         except asyncio.CancelledError:
             remaining = None if context.closed else context.remaining()
             if remaining is not None and remaining <= 0:

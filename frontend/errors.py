@@ -107,6 +107,10 @@ class Unauthenticated(RequestError):
     error_type = "authentication_error"
 
 
+class KeyMissing(Unauthenticated):
+    """The request has no key at all."""
+
+
 class Forbidden(RequestError):
     """The request's key is valid, and not for this."""
 

@@ -14,12 +14,15 @@ is no access control at all, and that never changes while a server runs.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +41,7 @@ MAX_KEY_CHARS: Final = 1024
 """Far below what one header line may hold."""
 
 LOOK_AGAIN_S: Final = 1.0
-"""The key file is looked at when a request comes, at most this often."""
+"""How often a watched key file is looked at."""
 
 MAX_AMOUNT: Final = 2**40
 """Of requests and costs: far above any machine."""
@@ -102,57 +105,80 @@ class Account:
 
 
 class KeyRing:
-    """The valid keys. `find` answers for a presented one; a change of the file is noticed there.
+    """The valid keys. `find` answers for a presented one; `look` and `watch` notice a change of the file.
 
-    `clock` is monotonic, in seconds. Belongs to the event loop's thread.
+    Belongs to the event loop's thread.
     """
 
-    def __init__(self, file: Path | None, others: Sequence[ApiKey], *, clock: Callable[[], float]) -> None:
+    def __init__(self, file: Path | None, others: Sequence[ApiKey]) -> None:
         """`others`: keys that come from elsewhere than the file, and stay."""
         self._file = file
         self._others = tuple(others)
-        self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._accounts: dict[bytes, Account] = {}
         self._seen: tuple[int, ...] | None = None
-        self._look_at = 0.0
         self.problem = ""
         """Why the file as it is now is not in force; "" when it is."""
         self._take(self._others)
-        self._look()
+        self.look()
 
     def find(self, presented: str) -> Account:
         """The account of a key as a client sent it. Raises `Unauthenticated` for one that is not valid."""
-        if self._file is not None and self._clock() >= self._look_at:
-            self._look()
         account = self._accounts.get(self._inner(_digest(presented)))
         if account is None:
             raise Unauthenticated("the API key is not valid")
         return account
 
-    def _look(self) -> None:
-        """Read the file if it is not the one that was read last."""
+    def look(self) -> None:
+        """Read the file now if it is not the one that was read last, and act on it."""
+        if (news := self._news()) is not None:
+            self._act_on(news)
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look every `LOOK_AGAIN_S` for as long as the process lives. Called once; afterwards nobody calls `look`.
+
+        A thread of its own reads: a file on a storage that hangs must not hold up the loop, nor the end of the process.
+        """
+        if self._file is not None:
+            threading.Thread(target=self._watch, args=(loop,), name="keys", daemon=True).start()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            time.sleep(LOOK_AGAIN_S)
+            news = self._news()
+            try:
+                if news is not None:
+                    loop.call_soon_threadsafe(self._act_on, news)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _news(self) -> tuple[ApiKey, ...] | ConfigurationError | None:
+        """All keys by the file as it is now, or what is wrong with it; None when it is the one that was read last."""
         if self._file is None:
-            return
-        self._look_at = self._clock() + LOOK_AGAIN_S
+            return None
         try:
             found = self._file.stat()
             seen: tuple[int, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
         except OSError:
             seen = ()
         if seen == self._seen:
-            return
+            return None
         self._seen = seen
         try:
             keys = (*self._others, *read(self._file))
             distinct(keys)
         except ConfigurationError as error:
-            self.problem = str(error)
-            log.error("%s; the keys read before stay valid (%d)", error, len(self._accounts))
+            return error
+        return keys
+
+    def _act_on(self, news: tuple[ApiKey, ...] | ConfigurationError) -> None:
+        if isinstance(news, ConfigurationError):
+            self.problem = str(news)
+            log.error("%s; the keys read before stay valid (%d)", news, len(self._accounts))
             return
         self.problem = ""
-        self._take(keys)
-        log.info("%d API keys are valid", len(keys))
+        self._take(news)
+        log.info("%d API keys are valid", len(news))
 
     def _take(self, keys: Iterable[ApiKey]) -> None:
         before = {account.name: account for account in self._accounts.values()}
@@ -188,6 +214,8 @@ class KeyRing:
 
 def read(path: Path) -> tuple[ApiKey, ...]:
     """The keys in a file, at least one. Raises `ConfigurationError`, whose text never holds a key."""
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path}: not a file; what cannot be read again cannot be noticed to change")
     source = TomlDocument.read(path)
     source.only(source.content, {"keys": ((dict,), "a table")}, ())
     keys = tuple(_key(name, fields, source) for name, fields in source.content.get("keys", {}).items())

@@ -19,7 +19,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +78,8 @@ class Front:
         self._server.ask_supervisor = self._management.ask
         self._server.carry_out = self._management.order
         self._server.metrics.watch_lag()
+        if self._server.keys is not None:
+            self._server.keys.watch(loop)
         if arguments.tracing:
             from frontend.tracing import Tracing  # of the extra `otel`
 
@@ -173,7 +174,7 @@ class Front:
 
 def _keys(file: Path | None) -> KeyRing | None:
     others = keys.from_environment()
-    return KeyRing(file, others, clock=time.monotonic) if file is not None or others else None
+    return KeyRing(file, others) if file is not None or others else None
 
 
 def _secure(file: Path | None, lease_s: float) -> Callable[[str], Security | None]:

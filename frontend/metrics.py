@@ -10,9 +10,11 @@ Everything belongs to the event loop's thread, so nothing is locked.
 from __future__ import annotations
 
 import asyncio
+import enum
 from bisect import bisect_left
 from typing import Final
 
+from frontend.errors import KeyMissing, Unauthenticated
 from frontend.requests import RequestRecord
 from protocol.states import RequestState
 
@@ -40,10 +42,22 @@ class Histogram:
         self.sum += value
 
 
+class Denial(enum.StrEnum):
+    """Why a request was turned away before anything else of it was looked at."""
+
+    KEY_MISSING = "key_missing"
+    KEY_INVALID = "key_invalid"
+
+    @classmethod
+    def of(cls, error: Unauthenticated) -> Denial:
+        """The one that an error of `frontend.keys` is."""
+        return cls.KEY_MISSING if isinstance(error, KeyMissing) else cls.KEY_INVALID
+
+
 class ModelMetrics:
     """The finished requests of one model. A histogram has those that got as far as its part."""
 
-    __slots__ = ("duration", "execute", "finish", "input_tokens", "prepare", "queue_wait", "requests")
+    __slots__ = ("duration", "execute", "finish", "input_tokens", "load", "prepare", "queue_wait", "requests")
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, RequestState, int], int] = {}
@@ -51,6 +65,8 @@ class ModelMetrics:
         self.input_tokens = 0
         self.duration = Histogram()
         """Of answered requests, from the first byte to the answer."""
+        self.load = Histogram()
+        """Of requests that had to wait for the model itself."""
         self.queue_wait = Histogram()
         self.prepare = Histogram()
         self.execute = Histogram()
@@ -63,6 +79,8 @@ class ModelMetrics:
         self.requests[key] = self.requests.get(key, 0) + 1
         if record.prepared_s is not None:
             self.prepare.observe(record.prepared_s)
+        if record.loaded_s is not None:
+            self.load.observe(record.loaded_s)
         if record.queued_s is not None:
             self.queue_wait.observe(record.queued_s)
         if record.executed_s is not None:
@@ -80,6 +98,8 @@ class Metrics:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.models: dict[str, ModelMetrics] = {}
         """By model; "" has the requests that ended before they had one."""
+        self.denied = dict.fromkeys(Denial, 0)
+        """Requests without a record: they were turned away at the door, whatever they were for."""
         self.lag = Histogram()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

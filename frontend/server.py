@@ -114,7 +114,8 @@ class Server:
             if self.draining:
                 raise Unavailable("the server is stopping, and the swap is given up", retry_after=5)
             record.waits_for = f"the end of the swap of {deployment.name!r}"
-            await deployment.moved()
+            with record.waiting_for_host():
+                await deployment.moved()
         record.waits_for = ""
         return deployment
 

@@ -33,7 +33,7 @@ class TomlDocument:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
+        except ValueError as error:  # not UTF-8, or a path that no file can have
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         if text.startswith("\ufeff"):
             raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")
@@ -80,6 +80,8 @@ class TomlDocument:
                 numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
                 number = f"; {numbers[types]} is needed" if types in numbers else ""
                 self.fail((*key, name), f"{value!r} is not {expected}{number}")
+            if isinstance(value, str) and "\0" in value:
+                self.fail((*key, name), "holds a NUL, which no name and no path can have")
 
 
 def _split_key(text: str) -> Key:

@@ -8,6 +8,7 @@ the error would otherwise be an ImportError from the middle of a stranger's code
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -38,11 +39,17 @@ def shadowed() -> str | None:
 
 def main() -> int:
     """Check, then hand over to the supervisor's command line. A Ctrl-C that no command takes, because its modules are
-    still being imported, ends quietly."""
+    still being imported, ends quietly, and so does what prints to somebody who has read enough (`| head`)."""
     try:
-        return _run()
+        status = _run()
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still in the buffer is written once more at the end of the process: to nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _run() -> int:

@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +93,8 @@ class HostSlot:
         self.pulse = Pulse(0.0)
         self.resident_bytes = 0
         """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
-        self.policy = RestartPolicy(RestartLimits(budget=owner.restarts))
+        # A remote host is not started by us: every next one that dials in is welcome, and is counted.
+        self.policy = RestartPolicy(RestartLimits(budget=sys.maxsize if deployment.remote else owner.restarts))
         self._owner = owner
         self._begun: asyncio.Future[ProcessHandle] | None = None
         self._handle: ProcessHandle | None = None

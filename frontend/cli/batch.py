@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         defaults = _defaults(arguments)
         target = Target.of(arguments.url, client.headers(arguments.key_file), arguments.timeout, arguments.retry)
         source = Path(arguments.input)
+        if source.exists() and not source.is_file():
+            raise UsageError(f"{source}: not a file; the lines are read more than once, to go on where it stopped")
         total = sum(1 for _ in _lines(source))
         with closing(Output(Path(arguments.output))) as output:
             done, errors = output.resume(source)
@@ -193,6 +195,8 @@ def _answer(
         bar.close()
     if status:
         return _say(f"{why}; {done} of {total} lines are written, and the same command goes on there", status)
+    if done != total:
+        return _say(f"{done} of {total} lines are written: the input was changed meanwhile", EXIT_STOPPED)
     if errors:
         return _say(f"{done} of {total} lines are written, {errors} of them errors", EXIT_REFUSED)
     return _say(f"{done} of {total} lines are written", 0)

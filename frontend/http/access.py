@@ -13,9 +13,11 @@ from typing import Final
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from frontend.errors import RequestError, Unauthenticated
+from frontend import access_log
+from frontend.errors import KeyMissing, RequestError, Unauthenticated
 from frontend.http import routes
 from frontend.keys import KeyRing
+from frontend.metrics import Denial
 
 OPEN: Final = frozenset({"/", "/static/page.js", "/static/page.css", "/health", "/healthz"})
 """Paths that need no key: probes have none, and the page asks for one."""
@@ -31,14 +33,14 @@ PREFLIGHT_S: Final = 600
 
 
 def presented(request: web.Request) -> str:
-    """The key as the client sent it. Raises `Unauthenticated` when there is none."""
+    """The key as the client sent it. Raises `KeyMissing` when there is none."""
     scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     if scheme.lower() == "bearer" and (key := key.strip()):
         return key
     for header in HEADERS:
         if key := request.headers.get(header, "").strip():
             return key
-    raise Unauthenticated("an API key is needed: Authorization: Bearer KEY, x-api-key: KEY or x-goog-api-key: KEY")
+    raise KeyMissing("an API key is needed: Authorization: Bearer KEY, x-api-key: KEY or x-goog-api-key: KEY")
 
 
 def guard(
@@ -56,14 +58,21 @@ def guard(
         try:
             request[routes.ACCOUNT] = keys.find(presented(request))
         except Unauthenticated as error:
-            response = render(request, error)
+            response = _denied(request, Denial.of(error), render(request, error))
             response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
-            if not request.content.is_eof():
-                response.force_close()
             return response
         return await handler(request)
 
     return middleware
+
+
+def _denied(request: web.Request, denial: Denial, response: web.Response) -> web.Response:
+    """`response`, counted and logged; the upload that is not wanted ends with it."""
+    request.app[routes.SERVER].metrics.denied[denial] += 1
+    routes.access.info("%s", access_log.denied(routes.request_id(request), response.status, denial, request.remote))
+    if not request.content.is_eof():
+        response.force_close()
+    return response
 
 
 def render_refusal(request: web.Request, error: RequestError) -> web.Response:

@@ -77,6 +77,7 @@ class FrontCollector(Collector):
         for part, text in (
             ("duration", "Answered requests, from the first byte to the answer."),
             ("queue_wait", "Waiting for the model's executor, summed over the units of a request."),
+            ("load", "Waiting for a model that was not there: being loaded, or in the middle of a swap."),
             ("prepare", "Parsing, validating and rendering a request."),
             ("execute", "At the executor host and on the way, summed over the units of a request."),
             ("finish", "Making answers of the model's outputs."),
@@ -91,6 +92,12 @@ class FrontCollector(Collector):
         yield GaugeMetricFamily(
             "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
         )
+        denied = CounterMetricFamily(
+            "framehost_requests_denied", "Requests turned away at the door, on any port.", labels=["reason"]
+        )
+        for reason, count in server.metrics.denied.items():
+            denied.add_metric([reason.value], count)
+        yield denied
         yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
         lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")
         _add(lag, [], server.metrics.lag)

@@ -16,7 +16,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import DESK, GUARD_MS, KEY, PHONE, Visit
-from tests.process.harness import Framehost
+from tests.process.conftest import short_directory
+from tests.process.harness import Framehost, configuration, running
 
 expect.set_options(timeout=GUARD_MS)
 
@@ -221,6 +222,19 @@ def test_a_page_that_was_opened_a_moment_too_early_catches_up(visit: Visit, serv
     page = visit.open(server)
     answered(page, "team: billing")
     expect(page.get_by_label("Model", exact=True)).to_have_value("sparrow")
+
+
+def test_the_servers_default_model_is_chosen_until_a_person_chooses(visit: Visit, tmp_path: Path) -> None:
+    """Not the first of the list: who opens the page meets the model that a request without a name meets."""
+    config = configuration(tmp_path / "two.toml", {"other": {}, "preset": {"family": "sparrow"}}, default="preset")
+    with short_directory() as runtime, running(runtime, config=config) as two:
+        page = visit.open(two)
+        answered(page, "team: billing")
+        model = page.get_by_label("Model", exact=True)
+        expect(model).to_have_value("preset")
+        assert model.get_by_role("option").all_inner_texts() == ["other", "preset"]
+        model.select_option("other")
+        expect(page.locator("#code")).to_contain_text('"model": "other"')
 
 
 def test_with_keys_the_page_asks_for_one_and_keeps_it_in_the_tab(visit: Visit, locked: Framehost) -> None:

@@ -35,6 +35,8 @@ class Site:
 
     def configuration(self, family: str = "toy", path: str = "", **options: Any) -> Path:
         lines = [
+            "[server]",
+            "restarts = 0",  # of processes that are started here; a remote host is not
             "[hosts]",
             'listen = "127.0.0.1:0"',
             f"key = {json.dumps(str(self.folder / 'server.key_secret'))}",
@@ -121,6 +123,7 @@ def test_a_host_that_dies_is_lost_and_the_queue_waits_for_the_next(runtime: Path
         site.host(server)
         assert queued.result(GUARD_S).status == 200
         assert tagged(mark) == ["a", "b"]
+        assert server.host("judge")["restarts"] == 1
         server.wait(server.idle, "idle")
 
 

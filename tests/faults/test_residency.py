@@ -29,7 +29,10 @@ def test_the_least_recently_used_makes_room(runtime: Path) -> None:
         assert server.get("/health").json["models"] == {"a": "ready", "b": "ready", "c": "absent"}
         pid = server.host("a")["pid"]
         assert server.decide("x", model="b").status == 200
-        assert server.decide("x", model="c").status == 200
+        answer = server.decide("x", model="c")
+        assert answer.status == 200
+        assert "load;dur=" in answer.headers["server-timing"]
+        assert 'framehost_request_load_seconds_count{model="c"} 1.0' in server.get("/metrics").body.decode()
         assert states(server) == {"a": "absent", "b": "ready", "c": "ready"}
         gone = next(i for i, line in enumerate(server.lines) if "a@1 was unloaded" in line)
         loading = next(i for i, line in enumerate(server.lines) if "[c@3" in line)

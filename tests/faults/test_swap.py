@@ -141,7 +141,7 @@ def test_stop_first_lets_newcomers_wait_and_never_has_two_hosts(runtime: Path) -
         queued = server.soon({"op": "echo", "tag": "queued", "mark": str(mark)})
         server.queued(1)
         swap = server.command("swap", "toy=toy", "--mode", "stop-first", "--option", f"gate={gate}")
-        server.line("newcomers wait")
+        server.wait(lambda: server.model()["role"] == "held", "the front has newcomers wait")
         newcomers = [server.soon({"op": "echo", "tag": "new", "mark": str(mark)}) for _ in range(3)]
         server.wait(lambda: server.status()["front"]["requests"]["open"] == 5, "they have arrived")
         assert server.model()["scheduler"]["waiting"] == 1, "they are not queued at the old one"
@@ -157,7 +157,10 @@ def test_stop_first_lets_newcomers_wait_and_never_has_two_hosts(runtime: Path) -
         assert [host["pid"] for host in server.status()["hosts"] if host["deployment"] == "toy@1"] == [0]
         assert not any(request.done() for request in newcomers)
         gate.touch()
-        assert {request.result(30).json["x_toy"]["pid"] for request in newcomers} == {server.host()["pid"]}
+        answers = [request.result(30) for request in newcomers]
+        assert {answer.json["x_toy"]["pid"] for answer in answers} == {server.host()["pid"]}
+        assert all("load;dur=" in answer.headers["server-timing"] for answer in answers), "what they waited for is told"
+        assert "load;dur=" not in server.decide("x").headers["server-timing"]
         out, _ = swap.communicate(timeout=GUARD_S)
         assert swap.returncode == 0
         assert "newcomers waited" in out

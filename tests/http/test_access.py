@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,7 +19,7 @@ PAGE = "https://app.example"
 
 @pytest.fixture
 async def door() -> AsyncIterator[Edge]:
-    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())], clock=lambda: 0.0)
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())])
     async with listening(ServerLimits(), keys=ring, origins=(PAGE,)) as edge:
         yield edge
 
@@ -126,6 +127,29 @@ async def test_another_page_may_not(door: Edge, origin: str) -> None:
         await door.ask(request("GET", "/v1/models", f"Origin: {origin}", f"x-api-key: {KEY}")),
     ):
         assert b"access-control-allow" not in answer.lower()
+
+
+async def test_who_has_no_valid_key_is_counted_by_what_was_wrong_with_it(
+    door: Edge, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator sees that a client still has an old key, and from where it comes; what it sent is nowhere."""
+    old = ("x-api-key: the-old-key-of-someone", "x-request-id: find-me")
+    with caplog.at_level(logging.INFO, "framehost.access"):
+        await door.ask(request("POST", "/v1/systemone", *old, body=b"{}"))
+        await door.ask(request("GET", "/no", "x-api-key: another-old-key-of-someone"))
+        await door.ask(request("GET", "/v1/models"))
+        await door.ask(request("GET", "/health"))
+        scrape = (await door.ask(request("GET", "/metrics", f"x-api-key: {KEY}"))).decode()
+    assert 'framehost_requests_denied_total{reason="key_invalid"} 2.0' in scrape
+    assert 'framehost_requests_denied_total{reason="key_missing"} 1.0' in scrape
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "request_id=find-me outcome=denied status=401 reason=key_invalid peer=127.0.0.1"
+    assert [line.partition("reason=")[2] for line in lines] == [
+        "key_invalid peer=127.0.0.1",
+        "key_invalid peer=127.0.0.1",
+        "key_missing peer=127.0.0.1",
+    ]
+    assert "old-key" not in scrape + caplog.text
 
 
 async def test_without_configuration_there_is_no_door(edge: Edge) -> None:

@@ -42,7 +42,7 @@ def ring() -> KeyRing:
         ApiKey("operator", hashlib.sha256(OPERATOR.encode()).digest(), admin=True),
         ApiKey("client", hashlib.sha256(CLIENT.encode()).digest()),
     ]
-    return KeyRing(None, keys, clock=lambda: 0.0)
+    return KeyRing(None, keys)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
 async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) -> None:
     """Under the key's name, which is the operator's; a key without bounds has none to show."""
     bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
-    main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)], clock=main.server.clock)
+    main.server.keys = KeyRing(None, [bounded, ApiKey(name="free", sha256=b"x" * 32)])
     samples = await main.scrape()
     assert samples["framehost_permits_limit", "", "alice key requests"] == 3
     assert not [key for key in samples if "free" in str(key)]

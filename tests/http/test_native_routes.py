@@ -189,7 +189,7 @@ async def test_a_decision(listener: Listener) -> None:
 async def test_a_native_listener_needs_a_key_where_the_server_has_keys(listener: Listener) -> None:
     """There is no way around the door: 401 in the family's own body for all but its health, answered with a key."""
     key = "a-key-of-16-characters"
-    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(key.encode()).digest())], clock=lambda: 0.0)
+    ring = KeyRing(None, [ApiKey("alice", hashlib.sha256(key.encode()).digest())])
     guarded = Listener(listener.zmq, Plain, keys=ring)
     await guarded.open()
     try:

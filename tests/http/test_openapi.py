@@ -23,7 +23,7 @@ KEY = "a-key-of-16-characters"
 
 
 def ring() -> KeyRing:
-    return KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())], clock=lambda: 0.0)
+    return KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())])
 
 
 async def fetched(edge: Edge) -> dict[str, Any]:

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frontend import limits
-from frontend.answers import Answer, choice_answer, noul_answer, score_answer
-from frontend.errors import InvalidRequest, RequestError, UsageError
-from frontend.families.base import Decision
+from frontend.errors import InvalidRequest, UsageError
 from frontend.http import gemini, openai, openrouter, shapes, strict_json, systemone
 from frontend.http.dialect import Dialect
-from frontend.questions import Choice, DecisionRequest, Noul, Question
+from tests.helpers.dialect_checks import check, check_refusal, check_request
 
 DIALECTS: tuple[Dialect, ...] = (systemone, openrouter, openai, gemini)
 BOUNDED = settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -123,52 +120,6 @@ BODIES = st.fixed_dictionaries(
     optional={"model": TEXTS, "assets": LIKELY},
 )
 """Documents that are requests, or nearly."""
-
-
-def uniform(question: Question) -> Answer:
-    if isinstance(question, Choice):
-        return choice_answer(question, [1.0] * len(question.options))
-    if isinstance(question, Noul):
-        return noul_answer(question, 0.5)
-    return score_answer(question, [1.0] * len(question.levels))
-
-
-def check_refusal(dialect: Dialect, error: RequestError) -> None:
-    """A 4xx, small, on lines of printable characters, that every encoder takes."""
-    status, document, headers = dialect.render_error(error)
-    assert 400 <= status < 500
-    assert not headers
-    assert len(json.dumps(document)) < 200_000
-    json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-
-
-def check_request(dialect: Dialect, request: DecisionRequest) -> None:
-    """Everything that the domain promises to families, and an answer for exactly what was asked."""
-    assert isinstance(request.state, (str, dict, list))
-    assert 1 <= len(request.questions) <= limits.MAX_QUESTIONS
-    ids = [question.id for question in request.questions]
-    assert len(set(ids)) == len(ids)
-    for question in request.questions:
-        assert question.instructions is None or isinstance(question.instructions, (str, dict, list))
-        if isinstance(question, Choice):
-            names = [name for name, _ in question.options]
-            assert 1 <= len(set(names)) == len(names) <= limits.MAX_OPTIONS
-        elif not isinstance(question, Noul):
-            assert 1 <= len(question.levels) <= limits.MAX_LEVELS
-            assert None not in question.levels
-    decision = Decision(tuple((question.id, uniform(question)) for question in request.questions), 1)
-    rendered = dialect.render(request, "m", decision)
-    assert len(rendered["answers"]) == len(ids)
-    json.dumps(rendered, allow_nan=False)
-
-
-def check(dialect: Dialect, document: object) -> None:
-    try:
-        request = dialect.parse_request(document)
-    except (InvalidRequest, UsageError) as error:
-        check_refusal(dialect, error)
-    else:
-        check_request(dialect, request)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.NAME)

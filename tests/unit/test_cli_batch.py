@@ -407,6 +407,31 @@ def test_an_output_that_is_no_file_is_refused(server: Server, files: Files) -> N
     assert files.batch(server) == 2
 
 
+def test_an_input_that_cannot_be_read_again_is_refused(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines are counted, compared and sent: of a pipe nothing would be left to send."""
+    os.mkfifo(files.source)
+    assert files.batch(server) == 2
+    assert "in.jsonl: not a file" in capsys.readouterr().err
+
+
+def test_an_input_that_shrinks_meanwhile_is_no_success(
+    server: Server, files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 0 means that every line that was there has its answer."""
+    files.requests(["a", "b"])
+    resume = batch.Output.resume
+
+    def shrink(output: batch.Output, source: Path) -> tuple[int, int]:
+        files.requests(["a"])
+        return resume(output, source)
+
+    monkeypatch.setattr(batch.Output, "resume", shrink)
+    assert files.batch(server) == 3
+    assert "1 of 2 lines are written" in capsys.readouterr().err
+
+
 # One worker, on a clock of the test
 
 

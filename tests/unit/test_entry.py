@@ -95,3 +95,20 @@ def test_an_interrupt_that_no_command_takes_ends_quietly(during: str) -> None:
         timeout=60,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_who_has_read_enough_ends_it_quietly() -> None:
+    """`framehost completion bash | head -1`: no trace, whether the script fits into the pipe or not."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = f"import sys; sys.path.append({str(ROOT)!r}); from executor_host.launch.entry import main; sys.exit(main())"
+    for arguments in (["completion", "bash"], ["--version"]):
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", code, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (1, b"")
+    os.close(writer)

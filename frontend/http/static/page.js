@@ -340,11 +340,13 @@ async function follow() {
   setTimeout(follow, POLL_MS);
 }
 
+/** The names to choose from; the server's default is chosen until a person chooses. */
 async function loadModels() {
-  const { document: listed } = await fetched("/v1/models");
+  const [{ document: listed }, { document: preset }] =
+    await Promise.all([fetched("/v1/models"), fetched("/v1/models/jev-latest")]);
   const before = $("model").value;
   $("model").replaceChildren(...listed.models.map((model) => element("option", { value: model.name }, model.name)));
-  if (before) $("model").value = before;
+  $("model").value = before || preset.name;
 }
 
 async function begin() {
