@@ -72,11 +72,3 @@ def output(made: Compiled, value: float = 0.0) -> dict[str, Any]:
         "counts": made.payload.counts[:rows].copy(),
         "action": np.zeros((rows, 2), np.float32),
     }
-
-
-class FakeCall:
-    """A call that nobody leaves, unless told otherwise."""
-
-    def __init__(self, *, cancelled: bool = False) -> None:
-        self.cancelled = cancelled
-        self.remaining_ms: int | None = None
