@@ -42,6 +42,7 @@ from executor_host.launch.front_slot import FrontCommand, FrontSlot
 from executor_host.launch.host_slot import HostSlot
 from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
+from executor_host.launch.log_writer import LogWriter
 from executor_host.launch.management import Management
 from executor_host.launch.orders import Invalid, Orders
 from executor_host.launch.probes import ProbeServer
@@ -59,6 +60,11 @@ from protocol.messages import Drain, Message
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
 
+LAST_LINES_S = 1.0
+"""How long the end waits for the reader of the log."""
+
+STDERR = 2
+
 LOOK_S = 0.5
 """How often the processes are looked at from outside: their memory, for the death report, and the load limit."""
 
@@ -70,11 +76,12 @@ if TYPE_CHECKING:
 class Supervisor:
     """One running server. `run` is its whole life."""
 
-    def __init__(self, configuration: Configuration, doors: Doors, console: Console) -> None:
-        """`doors`: opened by the caller, who closes them."""
+    def __init__(self, configuration: Configuration, doors: Doors, log: LogWriter) -> None:
+        """`doors`: opened by the caller, who closes them, and `log`."""
         self.configuration = configuration
         self.directory = doors.main.directory
-        self.console = console
+        self.console = console = Console(log)
+        self._log = log
         self._doors = doors
         self._local = LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
@@ -219,9 +226,15 @@ class Supervisor:
             self._fleet.kill()
             for door in self._doors.inherited:
                 door.directory.close()
+            self._log.close(LAST_LINES_S)
             os._exit(ServeExit.INTERRUPTED)
         self._stop.set()
         self.console.say("framehost", f"stopping; at most {self.configuration.drain_s:g} s (again to stop at once)")
+
+    @property
+    def log_lines_lost(self) -> int:
+        """Since the start."""
+        return self._log.lost
 
     @property
     def uptime_s(self) -> float:
@@ -347,6 +360,7 @@ class Supervisor:
                 *(["--tracing"] if self.configuration.tracing else []),
                 *(["--keys", str(self.configuration.keys)] if self.configuration.keys else []),
                 "--origins", json.dumps(self.configuration.cors),
+                "--allowed-hosts", json.dumps(self.configuration.allowed_hosts),
                 *(
                     ["--curve", str(self.configuration.hosts.key), "--lease", str(self.configuration.hosts.lease_s)]
                     if self.configuration.hosts
@@ -414,7 +428,6 @@ class Supervisor:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    console = Console()
     try:
         configuration = configured(arguments)
     except ConfigurationError as error:
@@ -430,14 +443,18 @@ def _serve(arguments: argparse.Namespace) -> int:
             print(f"framehost: {error}", file=sys.stderr)
             return error.status
 
+        log = LogWriter(STDERR)
+
         async def run() -> ServeExit:
-            return await Supervisor(configuration, doors, console).run()
+            return await Supervisor(configuration, doors, log).run()
 
         try:
             return asyncio.run(run())
         except (DirectoryError, ConfigurationError) as error:  # the disk is full; the keys of [hosts] cannot be read
             print(f"framehost: {error}", file=sys.stderr)
             return ServeExit.CONFIGURATION
+        finally:
+            log.close(LAST_LINES_S)
 
 
 def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Doors:

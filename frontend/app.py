@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from frontend.http import access, admin, exposition, gemini, ingress, openapi, openrouter, page, routes, systemone
+from frontend.http import (
+    access,
+    admin,
+    exposition,
+    gemini,
+    ingress,
+    names,
+    openapi,
+    openrouter,
+    page,
+    routes,
+    systemone,
+)
 from frontend.server import Server
 
 _SYSTEM_ONE = routes.decisions(systemone, streams=True)
@@ -34,8 +46,11 @@ GET = (
 )
 
 
-def build(server: Server) -> web.Application:
-    """The application behind the main port. Every path is also there with a trailing slash: no redirects, ever."""
+def build(server: Server, *, loopback: bool = False) -> web.Application:
+    """The application behind the main port. Every path is also there with a trailing slash: no redirects, ever.
+
+    `loopback`: only this machine can connect.
+    """
     # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
@@ -43,28 +58,22 @@ def build(server: Server) -> web.Application:
         app.middlewares.append(access.allow_origins(app, server.origins))
     if server.keys is not None:
         app.middlewares.append(access.guard(server.keys, render=access.render_refusal))
-    for path, handler in POST:
-        _add(app, path, "POST", handler)
-    if server.keys is not None:
-        for path, handler in admin.POST:
-            _add(app, path, "POST", handler)
-    for path, handler in GET:
-        _add(app, path, "GET", handler)
-    _add_spelling(app, "/", "GET", page.index)
-    app.router.add_route("*", "/{path:(?s:.*)}", routes.not_found, expect_handler=ingress.expectation)
+    guarded = names.guard(app, server, loopback=loopback, render=access.render_refusal)
+
+    def add(path: str, method: str, handler: routes.Handler) -> None:
+        resource = app.router.add_resource(path)
+        resource.add_route(method, guarded(handler), expect_handler=ingress.expectation)
+        allowed = method
+        if method == "GET":
+            resource.add_route("HEAD", guarded(handler))
+            allowed = "GET, HEAD"
+        resource.add_route("*", guarded(routes.method_not_allowed(allowed)), expect_handler=ingress.expectation)
+
+    posts = POST if server.keys is None else (*POST, *admin.POST)
+    for method, table in (("POST", posts), ("GET", GET)):
+        for path, handler in table:
+            add(path, method, handler)
+            add(f"{path}/", method, handler)
+    add("/", "GET", page.index)
+    app.router.add_route("*", "/{path:(?s:.*)}", guarded(routes.not_found), expect_handler=ingress.expectation)
     return app
-
-
-def _add(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
-    for spelling in (path, path + "/"):
-        _add_spelling(app, spelling, method, handler)
-
-
-def _add_spelling(app: web.Application, path: str, method: str, handler: routes.Handler) -> None:
-    resource = app.router.add_resource(path)
-    resource.add_route(method, handler, expect_handler=ingress.expectation)
-    allowed = method
-    if method == "GET":
-        resource.add_route("HEAD", handler)
-        allowed = "GET, HEAD"
-    resource.add_route("*", routes.method_not_allowed(allowed), expect_handler=ingress.expectation)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import ipaddress
 import json
 import logging
 import os
@@ -56,7 +57,11 @@ class Front:
     def __init__(self, arguments: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._server = Server(
-            loop, ServerLimits(**arguments.limits), keys=_keys(arguments.keys), origins=tuple(arguments.origins)
+            loop,
+            ServerLimits(**arguments.limits),
+            keys=_keys(arguments.keys),
+            origins=tuple(arguments.origins),
+            allowed_hosts=tuple(arguments.allowed_hosts),
         )
         self._runners: list[web.AppRunner] = []
         self._listeners: list[asyncio.Server] = []
@@ -103,10 +108,13 @@ class Front:
 
     async def _open(self) -> None:
         for name, listener in self._natives.items():
-            await self._listen(native.build(self._server, name), listener, native.protocol_error(self._server, name))
+            made = native.build(self._server, name, loopback=_loopback(listener))
+            await self._listen(made, listener, native.protocol_error(self._server, name))
         if self._admin is not None:
             await self._listen(admin.build(self._server), self._admin, routes.protocol_error)
-        await self._listen(app.build(self._server), self._socket, routes.protocol_error)
+        await self._listen(
+            app.build(self._server, loopback=_loopback(self._socket)), self._socket, routes.protocol_error
+        )
         self._management.serving(str(self._socket.getsockname()))
 
     async def _listen(
@@ -177,6 +185,10 @@ def _keys(file: Path | None) -> KeyRing | None:
     return KeyRing(file, others) if file is not None or others else None
 
 
+def _loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
 def _secure(file: Path | None, lease_s: float) -> Callable[[str], Security | None]:
     """How a host with a public key is dialled: with the key that the supervisor has, too."""
     if file is None:
@@ -198,6 +210,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
     parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
     parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
+    parser.add_argument("--allowed-hosts", type=json.loads, default=[], help="further names of this server")
     parser.add_argument("--curve", type=Path, default=None, help="the secret key file for hosts on other machines")
     parser.add_argument("--lease", type=float, default=0.0, help="seconds after which a silent host is gone")
     parser.add_argument("--access-log", action="store_true", help="one line for every request")

@@ -47,6 +47,7 @@ class Denial(enum.StrEnum):
 
     KEY_MISSING = "key_missing"
     KEY_INVALID = "key_invalid"
+    HOST = "host"
 
     @classmethod
     def of(cls, error: Unauthenticated) -> Denial:

@@ -53,6 +53,8 @@ class Server:
     """Who may ask; None: everyone who can connect."""
     origins: tuple[str, ...] = ()
     """Origins of web pages whose scripts may read the answers."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that clients may call this server by, in lower case, beside those it has anyway (`frontend.http.names`)."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")

@@ -39,6 +39,9 @@ class Owner(Protocol):
     """What a report needs of the supervisor."""
 
     @property
+    def log_lines_lost(self) -> int: ...
+
+    @property
     def uptime_s(self) -> float: ...
 
     def is_stopping(self) -> bool: ...
@@ -94,6 +97,7 @@ class Reports:
             "health": "" if doors.health is None else url_of(doors.health),
             "uptime_s": round(self._owner.uptime_s, 1),
             "stopping": self._owner.is_stopping(),
+            "log_lines_lost": self._owner.log_lines_lost,
             "supervisor_rss_bytes": resident_bytes(os.getpid()),
             "front_process": self._front.report(),
             "front": front,

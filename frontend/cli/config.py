@@ -17,6 +17,7 @@ admin = "127.0.0.1:8082"    # optional: where operators swap, load and unload mo
 health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
 keys = "keys.toml"          # optional: API keys (frontend/keys.py); without, everyone who can connect may ask
 cors = ["https://a.example"] # optional: origins of web pages whose scripts may read the answers
+allowed_hosts = ["judge.example"] # optional: names it answers to beside localhost (frontend/http/names.py)
 
 [server.limits]             # optional: what the main port takes (frontend/cli/limits_table.py); here the defaults
 uploads = 256               # in progress at once
@@ -131,6 +132,9 @@ def check_keys(path: Path) -> Path:
     return path.absolute()
 
 
+_HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+"""As a client may have it in `Host`, without a port; an underscore is none of DNS's, and service names have it."""
+
 _ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+")
 """As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
 
@@ -179,6 +183,10 @@ def _build(source: TomlDocument) -> Configuration:
             source.fail(
                 ("server", "cors"), f"{origin!r} is not an origin, as https://app.example or http://127.0.0.1:3000"
             )
+    allowed_hosts = server.get("allowed_hosts", [])
+    for name in allowed_hosts:
+        if not isinstance(name, str) or _HOST_NAME.fullmatch(name) is None:
+            source.fail(("server", "allowed_hosts"), f"{name!r} is not a host name without a port, as judge.example")
     timeout_s = float(server.get("request_timeout", limits.REQUEST_TIMEOUT_S))
     bounds = limits_table.read(server, timeout_s, source)
     models = tuple(_model(name, fields, timeout_s, source) for name, fields in document.get("models", {}).items())
@@ -227,6 +235,7 @@ def _build(source: TomlDocument) -> Configuration:
         admin=own["admin"],
         keys=key_file,
         cors=tuple(origins),
+        allowed_hosts=tuple(name.lower() for name in allowed_hosts),
         hosts=hosts,
     )
 

@@ -101,6 +101,8 @@ class Configuration:
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that clients call this server by, in lower case."""
     hosts: HostsConfig | None = None
 
     @property

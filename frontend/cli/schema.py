@@ -33,6 +33,7 @@ SERVER: Final[Schema] = {
     "tracing": ((bool,), "true or false"),
     "keys": ((str,), "the path of a key file"),
     "cors": ((list,), "a list of origins, as https://app.example"),
+    "allowed_hosts": ((list,), "a list of host names, as framehost.example"),
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
     "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
     "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),

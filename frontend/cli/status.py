@@ -69,6 +69,7 @@ def render(report: dict[str, Any]) -> str:
         f"front   pid {process['pid']}, {_mib(process['rss_bytes'])}, restarts {process['restarts']}"
         + ("" if front else f", not answering for {process['silent_s']:.0f} s"),
         *([f"        probes at {report['health']}"] if report["health"] else []),
+        *([f"        lines of the log lost: {report['log_lines_lost']}"] if report["log_lines_lost"] else []),
     ]
     if front:
         ended = ", ".join(f"{name} {count}" for name, count in sorted(front["requests"]["ended"].items())) or "none yet"

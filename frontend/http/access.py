@@ -58,7 +58,7 @@ def guard(
         try:
             request[routes.ACCOUNT] = keys.find(presented(request))
         except Unauthenticated as error:
-            response = _denied(request, Denial.of(error), render(request, error))
+            response = denied(request, Denial.of(error), render(request, error))
             response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
             return response
         return await handler(request)
@@ -66,13 +66,17 @@ def guard(
     return middleware
 
 
-def _denied(request: web.Request, denial: Denial, response: web.Response) -> web.Response:
+def denied(request: web.Request, denial: Denial, response: web.Response) -> web.Response:
     """`response`, counted and logged; the upload that is not wanted ends with it."""
     request.app[routes.SERVER].metrics.denied[denial] += 1
     routes.access.info("%s", access_log.denied(routes.request_id(request), response.status, denial, request.remote))
     if not request.content.is_eof():
         response.force_close()
     return response
+
+
+_WORDS: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
+"""Gemini's."""
 
 
 def render_refusal(request: web.Request, error: RequestError) -> web.Response:
@@ -84,7 +88,7 @@ def render_refusal(request: web.Request, error: RequestError) -> web.Response:
             "type": error.error_type,
             "param": None,
             "code": error.status,
-            "status": "UNAUTHENTICATED",
+            "status": _WORDS[error.status],
         },
     }
     return routes.json_response(request, document, status=error.status)

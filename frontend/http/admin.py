@@ -16,20 +16,18 @@ can connect to the listener may, but no web page that somebody on this machine h
     -------------------------------------------   ------------------------------------------------------------
     a form's POST, which needs no permission      only application/json is taken, which a browser asks about first
     any request that says where it comes from     an `Origin` that the configuration does not allow is refused
-    a name that it makes point to this machine    a `Host` that is a name is refused, localhost excepted
+    a name that it makes point to this machine    a `Host` that is no name of this server is refused (`names.py`)
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
 from frontend.errors import Forbidden, InvalidRequest, RequestError, TimedOut, UnsupportedMediaType
-from frontend.http import access, ingress, routes, strict_json
+from frontend.http import access, ingress, names, routes, strict_json
 from frontend.http.dialect import retry_after
 from frontend.questions import printable
 from frontend.server import Server
@@ -95,23 +93,16 @@ def _check_sender(request: web.Request) -> None:
         raise Forbidden(f"web pages at {printable(origin)} may give no orders; `cors` names the origins that may")
     if server.keys is None:
         # A script cannot know a key, but it can have the name of its own page point here.
-        _check_host(request.headers.get(hdrs.HOST, ""))
+        host = request.headers.get(hdrs.HOST, "")
+        if not names.is_own(host, server.allowed_hosts):
+            raise Forbidden(
+                "without API keys, orders are taken at an IP address, at localhost and at the names in allowed_hosts, "
+                f"not at {printable(host)}"
+            )
     elif not request[routes.ACCOUNT].admin:
         raise Forbidden("the API key may not give orders; it takes one with admin = true")
     if request.content_type != "application/json":
         raise UnsupportedMediaType("orders are sent as application/json, with or without a body")
-
-
-def _check_host(host: str) -> None:
-    if not host:
-        return  # no browser leaves it out
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name != "localhost":
-            ipaddress.ip_address(name)
-    except ValueError:
-        at = printable(host)
-        raise Forbidden(f"without API keys, orders are taken at an IP address or at localhost, not at {at}") from None
 
 
 async def _settings(request: web.Request) -> dict[str, Any]:

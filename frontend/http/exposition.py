@@ -190,6 +190,9 @@ class SupervisorCollector(Collector):
         front = report["front_process"]
         yield GaugeMetricFamily("framehost_uptime_seconds", "Since the supervisor started.", report["uptime_s"])
         yield CounterMetricFamily("framehost_front_restarts", "Fronts started after a death.", front["restarts"])
+        yield CounterMetricFamily(
+            "framehost_log_lines_lost", "Lines of the log that its reader did not take.", report["log_lines_lost"]
+        )
         memory = GaugeMetricFamily(
             "framehost_process_resident_memory_bytes", "Resident memory of the front and the supervisor.",
             labels=["process"],

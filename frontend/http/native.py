@@ -20,7 +20,7 @@ from frontend.deployment import Deployment, Moved
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
-from frontend.http import access, ingress, routes
+from frontend.http import access, ingress, names, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.server import Server
@@ -31,21 +31,23 @@ NAME = web.AppKey("native_model", str)
 log = logging.getLogger("framehost.native")
 
 
-def build(server: Server, name: str) -> web.Application:
-    """The application behind the native listener of model `name`, which is in `server.deployments`."""
+def build(server: Server, name: str, *, loopback: bool = False) -> web.Application:
+    """The application behind the native listener of model `name`, which is in `server.deployments`. `loopback`: only
+    this machine can connect."""
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
     app[NAME] = name
+    guarded = names.guard(app, server, loopback=loopback, render=_error_response)
     if server.keys is not None:
         app.middlewares.append(access.guard(server.keys, without=frozenset({"/health"}), render=_error_response))
     decision = app.router.add_resource("/v1/systemone")
-    decision.add_route("POST", decide, expect_handler=ingress.expectation)
-    decision.add_route("*", _not_allowed("POST"))
+    decision.add_route("POST", guarded(decide), expect_handler=ingress.expectation)
+    decision.add_route("*", guarded(_not_allowed("POST")))
     state = app.router.add_resource("/health")
-    state.add_route("GET", health)
-    state.add_route("HEAD", health)
-    state.add_route("*", _not_allowed("GET, HEAD"))
-    app.router.add_route("*", "/{path:(?s:.*)}", _not_found)
+    state.add_route("GET", guarded(health))
+    state.add_route("HEAD", guarded(health))
+    state.add_route("*", guarded(_not_allowed("GET, HEAD")))
+    app.router.add_route("*", "/{path:(?s:.*)}", guarded(_not_found))
     return app
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from frontend import limits
-from frontend.http import access, admin, routes
+from frontend.http import access, admin, names, routes
 from frontend.limits import ServerLimits
 
 VERSION: Final = "1"
@@ -65,11 +65,13 @@ MISDIRECTED: Final = (
 async def document(request: web.Request) -> web.Response:
     """The document of the server that is asked."""
     server = request.app[routes.SERVER]
-    return routes.json_response(request, describe(server.limits, keys=server.keys is not None))
+    described = describe(server.limits, keys=server.keys is not None, names_checked=request.app[names.CHECKED])
+    return routes.json_response(request, described)
 
 
-def describe(bounds: ServerLimits, *, keys: bool) -> dict[str, Any]:
-    """The document of a server with these limits; `keys`: whether it has API keys, and with them admin routes."""
+def describe(bounds: ServerLimits, *, keys: bool, names_checked: bool = False) -> dict[str, Any]:
+    """The document of a server with these limits; `keys`: whether it has API keys, and with them admin routes;
+    `names_checked`: whether it answers at names of its own alone."""
     paths = {
         "/v1/systemone": _decision("systemone", "SystemOneRequest", "SystemOneAnswer", "SystemOneError", events=True),
         "/systemone": _decision("systemone", "SystemOneRequest", "SystemOneAnswer", "SystemOneError", events=True),
@@ -100,6 +102,10 @@ def describe(bounds: ServerLimits, *, keys: bool) -> dict[str, Any]:
                 operation["security"] = []
             else:
                 operation["responses"]["401"] = _error("No API key, or one that is not valid.", ["Error"], 401)
+    for methods in paths.values() if names_checked else ():
+        for operation in methods.values():
+            text = "The Host is no name of this server, or orders may not be given so."
+            operation["responses"]["403"] = _error(text, ["Error"], 403)
     components: dict[str, Any] = {"schemas": _schemas(bounds), "headers": _HEADERS}
     if keys:
         components["securitySchemes"] = _SCHEMES

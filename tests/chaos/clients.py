@@ -126,7 +126,7 @@ class Crowd:
 
 def request(body: bytes, headers: dict[str, str]) -> bytes:
     """One request on a connection that ends with it."""
-    lines = ["POST /v1/systemone HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(body)}"]
+    lines = ["POST /v1/systemone HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

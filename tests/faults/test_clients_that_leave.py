@@ -90,9 +90,7 @@ def test_a_client_that_leaves_its_running_unit_leaves_the_permit_with_it(
 def test_a_client_that_leaves_during_its_upload_leaves_nothing(server: Framehost) -> None:
     """Half a body and then silence for ever: the bytes it had announced are free again."""
     ended = dict(server.status()["front"]["requests"]["ended"])
-    gone = server.connect(
-        b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-    )
+    gone = server.connect(b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     server.wait(lambda: server.status()["front"]["ingress"]["held"] == 1000, "the upload is admitted")
     gone.close()
     server.wait(server.idle, "idle")

@@ -80,7 +80,7 @@ def test_a_deadline_seen_by_the_executor_is_the_requests_own(runtime: Path, mode
 def test_a_deadline_in_the_upload_gives_the_upload_back(server: Framehost) -> None:
     """The request's own time covers its upload: 504 while the rest of the body has not come."""
     connection = server.connect(
-        b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"x-framehost-timeout-ms: 50\r\nContent-Length: 1000\r\n\r\n{"
     )
     answer = connection.recv(65536)

@@ -121,11 +121,11 @@ def test_idle_connections_and_endless_uploads_do_not_prolong_a_stop(runtime: Pat
     with running(runtime, config=config) as server:
         everyone = server.family()
         silent = server.connect()
-        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert kept.recv(4096).startswith(b"HTTP/1.1 200")
         partial = server.connect(b"POST /v1/systemone HTTP/1.1\r\nHo")
         upload = server.connect(
-            b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
         )
         server.wait(lambda: server.status()["front"]["requests"]["open"] == 1, "the upload is open")
@@ -144,7 +144,7 @@ def test_a_client_that_does_not_read_does_not_prolong_a_stop(runtime: Path) -> N
     config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.5)
     with running(runtime, config=config) as server:
         everyone = server.family()
-        head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         reader = server.connect(head.encode() + body)
         assert reader.recv(1), "the answer has begun"
         server.process.terminate()
@@ -155,7 +155,7 @@ def test_a_client_that_does_not_read_does_not_prolong_a_stop(runtime: Path) -> N
 def test_an_idle_connection_alone_does_not_spoil_a_stop(runtime: Path) -> None:
     """A keep-alive connection is no request: the exit is clean and does not wait for the budget."""
     with running(runtime) as server:
-        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        kept = server.connect(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert kept.recv(4096).startswith(b"HTTP/1.1 200")
         server.connect()
         assert server.stop() == 0

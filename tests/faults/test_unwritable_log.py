@@ -1,4 +1,4 @@
-"""The log goes away under the server: its reader leaves. That costs lines, never the server."""
+"""The log goes away under the server: its reader leaves, or sleeps. That costs lines, never the server."""
 
 from __future__ import annotations
 
@@ -34,3 +34,18 @@ def test_without_a_reader_of_its_log_the_server_restarts_hosts_and_stops_on_requ
         server.process.terminate()
         assert server.wait_exit() == 0
         server.wait(lambda: not any(map(alive, everyone)), "nothing is left")
+
+
+def test_a_reader_who_sleeps_holds_up_nobody(runtime: Path) -> None:
+    """A pager that was left open, a stalled log driver: requests, restarts and the stop go on without it."""
+    with running(runtime) as server:
+        server.read_no_more()
+        # Each failure has its trace in the log: together several times what a pipe and we hold.
+        assert {server.decide({"op": "raise"}).status for _ in range(200)} == {500}
+        before = server.host()
+        os.kill(before["pid"], signal.SIGKILL)
+        server.wait(lambda: server.host()["incarnation"] != before["incarnation"], "another incarnation is started")
+        server.wait(lambda: server.decide("x").status == 200, "which answers")
+        assert server.stop() == 0
+        server.read_on()
+        server.line("a secret of our insides")

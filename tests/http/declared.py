@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from jsonschema import Draft202012Validator
 
-from frontend.http import openapi
+from frontend.http import names, openapi
 from frontend.server import Server
 
 
@@ -19,7 +19,9 @@ class Declared:
     """
 
     def __init__(self, server: Server, application: web.Application) -> None:
-        self.document = openapi.describe(server.limits, keys=server.keys is not None)
+        self.document = openapi.describe(
+            server.limits, keys=server.keys is not None, names_checked=application.get(names.CHECKED, False)
+        )
         self.problems: list[str] = []
         application.on_response_prepare.append(self._look)
 

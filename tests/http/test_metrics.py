@@ -24,6 +24,7 @@ HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progre
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
+    "log_lines_lost": 0,
     "front_process": {"restarts": 2, "rss_bytes": 4},
     "hosts": [
         {**HOST, "restarts": 7, "rss_bytes": 5, "load_s": 0.5, "last_death": "killed by SIGKILL\nsecret words"},

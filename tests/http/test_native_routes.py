@@ -84,18 +84,26 @@ class Listener:
     """A front with the one model "m" and its native listener."""
 
     def __init__(
-        self, context: zmq.Context[Any], profile: type[NativeProfile], keys: KeyRing | None = None, **bounds: int
+        self,
+        context: zmq.Context[Any],
+        profile: type[NativeProfile],
+        keys: KeyRing | None = None,
+        *,
+        loopback: bool = False,
+        **bounds: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.zmq = context
         self.server = Server(loop, ServerLimits(ingress_requests=5), keys=keys)
         self.deployment = deployment(self.server, context, **bounds)
         self.server.deployments["m"] = self.deployment
+        self.loopback = loopback
         self.port = 0
         self._hosts: list[FakeHost] = []
 
     async def open(self) -> None:
-        self.runner = web.AppRunner(native.build(self.server, "m"), handler_cancellation=True, shutdown_timeout=0.1)
+        application = native.build(self.server, "m", loopback=self.loopback)
+        self.runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await self.runner.setup()
         http = self.runner.server
         assert http is not None
@@ -133,8 +141,8 @@ class Listener:
         head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
         return await self.raw(head.encode() + body.encode())
 
-    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], Any]:
-        return await self.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async def get(self, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, dict[str, str], Any]:
+        return await self.raw(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
 
     def held(self) -> list[int]:
         layers = self.deployment.statistics().admissions
@@ -202,6 +210,21 @@ async def test_a_native_listener_needs_a_key_where_the_server_has_keys(listener:
         asked = asyncio.create_task(guarded.post("word", {**JSON, "Authorization": f"Bearer {key}"}))
         host.answer((await host.unit()).call, Result(outputs={}, elapsed_us=1))
         assert (await asked)[0] == 200
+    finally:
+        await guarded.close()
+
+
+async def test_on_loopback_a_native_listener_answers_at_its_own_names(listener: Listener) -> None:
+    """A web page that makes its name point here is 403 in the family's own body, also where the original asks nothing
+    of anybody."""
+    guarded = Listener(listener.zmq, Plain, loopback=True)
+    await guarded.open()
+    try:
+        await guarded.host()
+        assert (await guarded.get("/health"))[0] == 200
+        for path in ("/health", "/v1/systemone"):
+            status, _, document = await guarded.get(path, host="evil.example")
+            assert (status, list(document)) == (403, [Plain.ERROR_FIELD])
     finally:
         await guarded.close()
 

@@ -98,6 +98,8 @@ class Framehost:
         )
         self.lines: list[str] = []
         self._arrived = threading.Condition()
+        self._awake = threading.Event()
+        self._awake.set()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._clients = ThreadPoolExecutor(64)
@@ -108,11 +110,20 @@ class Framehost:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self._awake.wait()
             with self._arrived:
                 self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
                 self._arrived.notify_all()
         with self._arrived:
             self._arrived.notify_all()
+
+    def read_no_more(self) -> None:
+        """Leave the log in its pipe, as a pager does that nobody scrolls."""
+        self._awake.clear()
+
+    def read_on(self) -> None:
+        """Read the log again."""
+        self._awake.set()
 
     # Facts
 
@@ -244,7 +255,7 @@ class Framehost:
     def open_post(self, document: Any, path: str = "/v1/systemone", *fields: str) -> socket.socket:
         """A request to any path, with more header fields, whose answer has not been read."""
         body = json.dumps(document).encode()
-        head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *fields)
+        head = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *fields)
         return self.connect("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
@@ -307,6 +318,7 @@ class Framehost:
             command.kill()
             with command:  # closes its pipes and waits
                 pass
+        self.read_on()
         everyone: list[psutil.Process] = []
         if self.process.poll() is None:
             everyone = self.family()

@@ -85,7 +85,9 @@ def test_a_client_that_left_is_counted_until_its_unit_ends(server: Framehost, ru
     """Leaving and coming back is no way around a bound: the unit still runs."""
     until = runtime / "until"
     body = json.dumps({"state": {"op": "wait", "until": str(until)}, "questions": QUESTION})
-    head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nx-api-key: {ALICE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nx-api-key: {ALICE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     gone = server.connect((head + body).encode())
     server.running()
     gone.close()

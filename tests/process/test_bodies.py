@@ -16,12 +16,15 @@ from tests.process.conftest import short_directory
 from tests.process.harness import QUESTION, Framehost, configuration, received, running
 
 LIMIT = 100_000
+NAME = "judge.example"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Framehost]:
     with short_directory() as directory:
-        config = configuration(directory / "c.toml", {"toy": {"max_requests": 300}}, max_body=LIMIT)
+        config = configuration(
+            directory / "c.toml", {"toy": {"max_requests": 300}}, max_body=LIMIT, allowed_hosts=[NAME]
+        )
         with running(directory, config=config) as server:
             yield server
 
@@ -38,12 +41,18 @@ def _serves_on(server: Framehost) -> Iterator[None]:
     assert answer.json["x_toy"]["pid"] == host
 
 
+def test_on_loopback_only_names_of_its_own_are_answered(server: Framehost) -> None:
+    """An address, localhost, and what the configuration allows: not the name of a page that made it point here."""
+    for host, status in ((f"127.0.0.1:{server.port}", 200), ("localhost", 200), (NAME, 200), ("evil.example", 403)):
+        assert server.decide("x", host=host).status == status
+
+
 def body(state: Any = "x") -> bytes:
     return json.dumps({"state": state, "questions": QUESTION}).encode()
 
 
 def head(*fields: str) -> bytes:
-    lines = ["POST /v1/systemone HTTP/1.1", "Host: x", "Content-Type: application/json", *fields, "", ""]
+    lines = ["POST /v1/systemone HTTP/1.1", "Host: localhost", "Content-Type: application/json", *fields, "", ""]
     return "\r\n".join(lines).encode()
 
 
@@ -104,7 +113,7 @@ def test_a_body_is_measured_after_it_is_unpacked(server: Framehost) -> None:
 
 def test_a_second_request_on_a_connection_that_was_refused(server: Framehost) -> None:
     """The unread rest of a refused body is never taken for the next request."""
-    smuggled = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     sent = head(f"Content-Length: {LIMIT + 1}") + smuggled
     with server.connect(sent) as connection:
         raw = received(connection)
@@ -200,7 +209,7 @@ def test_more_bytes_than_announced_are_not_part_of_the_request(server: Framehost
     raw = body()
     with server.connect(head(f"Content-Length: {len(raw)}") + raw) as connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        connection.sendall(b"this is the rest\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"this is the rest\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         rest = received(connection)
     assert rest.count(b"HTTP/1.") == 1
     assert parse(rest)[0] == 400
@@ -232,7 +241,7 @@ def test_fewer_bytes_than_announced_and_then_gone(server: Framehost) -> None:
 )
 def test_a_route_we_do_not_have_is_said_in_json(server: Framehost, method: str, path: str, status: int) -> None:
     """404 and 405 are read by programs of every dialect: an error object, a request id, Allow."""
-    line = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    line = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     got, headers, content = exchange(server, line.encode())
     assert got == status
     assert headers["content-type"].startswith("application/json")
@@ -245,7 +254,7 @@ def test_a_route_we_do_not_have_is_said_in_json(server: Framehost, method: str, 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/", "/health", "/healthz", "/health/"])
 def test_every_get_also_has_a_head(server: Framehost, path: str) -> None:
     """A probe may ask with HEAD and with a trailing slash: same status, no body, no redirect."""
-    line = f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    line = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     status, headers, content = exchange(server, line.encode())
     assert status == 200
     assert int(headers["content-length"]) > 0
@@ -257,12 +266,12 @@ def test_every_get_also_has_a_head(server: Framehost, path: str) -> None:
     [
         b"this is not http\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64 + b"\r\n\r\n",
-        b"BREW /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: minus one\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
-        b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"BREW /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: minus one\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
+        b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
     ],
     ids=["words", "tls", "method", "version", "length", "header", "long header", "two lengths"],
 )

@@ -106,6 +106,13 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
 
 
+def test_allowed_hosts_are_names_in_any_case(tmp_path: Path) -> None:
+    """As in DNS; none unless there are some."""
+    text = '[server]\nallowed_hosts = ["Judge.example", "framehost_1"]\n[models.m]\nfamily = "sparrow"\n'
+    assert config.load(write(tmp_path, text)).allowed_hosts == ("judge.example", "framehost_1")
+    assert config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n')).allowed_hosts == ()
+
+
 def test_the_limits_of_the_main_port(tmp_path: Path) -> None:
     """Each key of the table arrives; what is not given has its default; room for uploads is room for one at least."""
     keys = ("uploads", "upload_bytes", *(field.name for field in dataclasses.fields(ServerLimits)[4:]))
@@ -178,6 +185,9 @@ MISTAKES = [
     ("[server]\nrequest_timeout = inf\n", 2, "server.request_timeout", "not seconds above 0"),
     ("[server]\ndrain = inf\n", 2, "server.drain", "not seconds above 0"),
     ('[server]\ndrain = "1"\n', 2, "server.drain", "; a number is needed"),
+    ('[server]\nallowed_hosts = "a.example"\n', 2, "server.allowed_hosts", "is not a list of host names"),
+    ('[server]\nallowed_hosts = ["a.example:80"]\n', 2, "server.allowed_hosts", "'a.example:80' is not a host name"),
+    ('[server]\nallowed_hosts = ["*"]\n', 2, "server.allowed_hosts", "'*' is not a host name without a port"),
     ("[server]\naccess_log = 1\n", 2, "server.access_log", "1 is not true or false"),
     ("[server]\nmax_body = 0\n", 2, "server.max_body", "not bytes above 0"),
     ("[server]\nmax_body = 1.5\n", 2, "server.max_body", "not bytes above 0"),
