@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from frontend.families import assets
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
 from frontend.families.cua_s1.prompt import LETTER_IDS, LETTERS, MARKERS, Encode
 
@@ -31,14 +31,14 @@ def load(path: str | None) -> Tokenizer:
     """The tokenizer in the folder `path`. Raises `AssetError`. The same object while the file stays the same."""
     if path is None:
         raise AssetError("this family needs the path of a checkpoint folder")
-    return _load(path, assets.signature([Path(path, TOKENIZER)]))
+    return _load(path, checkpoints.signature([Path(path, TOKENIZER)]))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(path: str, signature: assets.Signature) -> Tokenizer:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(path: str, signature: checkpoints.Signature) -> Tokenizer:
     file = Path(path, TOKENIZER)
-    digest = assets.digest(file)
-    encode = assets.encoder(file)
+    digest = checkpoints.digest(file)
+    encode = checkpoints.encoder(file)
     if encode(list(LETTERS)) != [[token] for token in LETTER_IDS]:
         raise AssetError(f"{TOKENIZER} in {path} does not have the letters A to Z as the tokens 32 to 57")
     for marker, tokens in zip(MARKERS, encode(MARKERS), strict=True):

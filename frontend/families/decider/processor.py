@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import documents, logits
-from frontend.families.assets import CheckpointProcessor
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
 from frontend.families.decider.config import Temperatures

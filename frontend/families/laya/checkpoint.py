@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from frontend.families import assets
-from frontend.families.assets import EncodeAll
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya.config import ConfigError, Temperatures, read_config
 from frontend.families.laya.rows import Special
 
@@ -41,19 +41,19 @@ def load(path: str | None) -> Checkpoint:
     """The checkpoint in the folder `path`. Raises `AssetError`. The same object while the files stay the same."""
     if path is None:
         raise AssetError("this family needs the path of a checkpoint folder")
-    return _load(path, assets.signature([Path(path, name) for name in FILES]))
+    return _load(path, checkpoints.signature([Path(path, name) for name in FILES]))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(path: str, signature: assets.Signature) -> Checkpoint:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(path: str, signature: checkpoints.Signature) -> Checkpoint:
     folder = Path(path)
-    config, configured = assets.read(folder / CONFIG, MAX_CONFIG_BYTES)
-    tokenizer = assets.digest(folder / TOKENIZER)
+    config, configured = checkpoints.read(folder / CONFIG, MAX_CONFIG_BYTES)
+    tokenizer = checkpoints.digest(folder / TOKENIZER)
     try:
         temperatures = read_config(json.loads(config))
     except (ConfigError, ValueError, RecursionError) as error:
         raise AssetError(f"{CONFIG} in {path}: {error}") from error
-    encode = assets.encoder(folder / TOKENIZER)
+    encode = checkpoints.encoder(folder / TOKENIZER)
     return Checkpoint(encode, special(encode), temperatures, {CONFIG: configured, TOKENIZER: tokenizer})
 
 

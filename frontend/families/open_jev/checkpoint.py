@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.families import assets
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
 from frontend.families.open_jev.rows import DEFAULT_CHAT, Chat, Encode
 
@@ -82,16 +82,16 @@ def load(path: str | None, base: str | None = None, max_length: int | None = Non
         files = (str(folder / MODEL), str(folder / TEMPERATURE), str(Path(base, TOKENIZER)))
     else:
         raise AssetError(f"{MANIFEST} is missing in {path}, and so is {MODEL}: no complete export, no LoRA checkpoint")
-    return _load(files, max_length, assets.signature(map(Path, files)))
+    return _load(files, max_length, checkpoints.signature(map(Path, files)))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Signature) -> Checkpoint:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(files: tuple[str, ...], max_length: int | None, signature: checkpoints.Signature) -> Checkpoint:
     *documents, tokenizer = map(Path, files)
     sums: dict[str, str] = {}
     fields = [_read(file, sums) for file in documents]
-    sums[TOKENIZER] = assets.digest(tokenizer)
-    encode = assets.encoder(tokenizer)
+    sums[TOKENIZER] = checkpoints.digest(tokenizer)
+    encode = checkpoints.encoder(tokenizer)
     if len(fields) == 1:
         (manifest,) = fields
         if manifest.get("format") != FORMAT:
@@ -111,7 +111,7 @@ def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Sign
 
 
 def _read(file: Path, sums: dict[str, str]) -> dict[str, Any]:
-    raw, sums[file.name] = assets.read(file, MAX_DOCUMENT_BYTES)
+    raw, sums[file.name] = checkpoints.read(file, MAX_DOCUMENT_BYTES)
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:

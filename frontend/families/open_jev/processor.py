@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 
 from frontend.errors import InternalError
 from frontend.families import documents
-from frontend.families.assets import CheckpointProcessor
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rendering import Rendered

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontend.families.assets import EncodeAll
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya import grammar
 from frontend.families.laya.config import Temperatures, read_config
 from frontend.families.laya.finishing import Logits
