@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import tree
+from benchmarks.processes import role, tree
 
 MIB = 1024
 
@@ -42,15 +42,6 @@ def by_role(pid: int) -> dict[str, Memory]:
     is."""
     parts: dict[str, Memory] = {}
     for member in tree(pid):
-        try:
-            command = Path(f"/proc/{member}/cmdline").read_bytes()
-        except FileNotFoundError:
-            continue
-        if b"frontend.main" in command:
-            role = "front"
-        elif b"executor_host.main" in command:
-            role = "host"
-        else:
-            role = "supervisor" if member == pid else "other"
-        parts[role] = parts.get(role, Memory(0, 0.0, 0.0)) + of_process(member)
+        part = role(member, pid)
+        parts[part] = parts.get(part, Memory(0, 0.0, 0.0)) + of_process(member)
     return parts

@@ -37,6 +37,19 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+def role(pid: int, root: int) -> str:
+    """What a process of framehost's tree under `root` is: supervisor, front, host, or other."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        command = b""
+    if b"frontend.main" in command:
+        return "front"
+    if b"executor_host.main" in command:
+        return "host"
+    return "supervisor" if pid == root else "other"
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of the tree so far, ended children that were waited for included."""
     total = 0

@@ -37,6 +37,8 @@ class Target:
     """Whether its model burns 1 ms, so that 1,000 requests a second are all there is."""
     first: bytes = request.BODY
     """What it is asked until it answers."""
+    root: Path = ROOT
+    """The checkout whose code it runs."""
 
 
 def _floor(module: str, *arguments: str) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def started(target: Target, directory: Path, patience_s: float = START_S) -> Ite
     log = directory / f"{target.name}.log"
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "toy"))),
+        "PYTHONPATH": os.pathsep.join((str(target.root), str(target.root / "tests" / "toy"))),
         "XDG_RUNTIME_DIR": str(directory),
     }
     with log.open("wb") as output:

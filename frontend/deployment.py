@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeVar
 
 import zmq
 
@@ -40,6 +40,12 @@ from protocol.messages import HostDown, HostUp
 from protocol.states import Role
 
 T = TypeVar("T")
+
+# As names of the module: see `frontend.runtime.admission`.
+_READY: Final = Availability.READY
+_FAILED: Final = Availability.FAILED
+_HELD: Final = Role.HELD
+_RETIRED: Final = Role.RETIRED
 
 
 class Absorbing(Protocol):
@@ -80,6 +86,21 @@ class Listener(Protocol):
         """A host of it has owed an answer for longer than the execution limit."""
 
 
+class _Use:
+    """A deployment is in use for as long as the block lasts; one object serves all of its requests."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._begin, self._end = begin, end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._end()
+
+
 class Deployment:
     """One deployment as the front sees it. All methods belong to the event loop's thread."""
 
@@ -118,6 +139,9 @@ class Deployment:
         self._native: tuple[Processor, NativeProfile] | None = None
         self._last_output: Mapping[str, Any] = {}
         self._users = self._waiting = self._choices = 0
+        self.in_use = _Use(self._begin_use, self._end_use)
+        """`with` this, a request is prepared, queued, executed or finished here: until it is over, the deployment
+        stays."""
         self._stopping = False
         self._last_used = loop.time()
         self._changed = asyncio.Event()
@@ -218,23 +242,20 @@ class Deployment:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """A request is prepared, queued, executed or finished here: until it is over, the deployment stays."""
+    def _begin_use(self) -> None:
         self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._last_used = self._loop.time()
-                if self._listener is not None:
-                    self._listener.usage_changed(self)
-            self._tell_when_drained()
+
+    def _end_use(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._last_used = self._loop.time()
+            if self._listener is not None:
+                self._listener.usage_changed(self)
+        self._tell_when_drained()
 
     def _tell_when_drained(self) -> None:
         # Who only waits for a host needs none of those there are.
-        leaving = self.role in (Role.HELD, Role.RETIRED) or not self.present
+        leaving = not self.present or self.role is _HELD or self.role is _RETIRED
         if leaving and self._users == self._waiting and self._listener is not None:
             self._listener.drained(self)
 
@@ -333,8 +354,9 @@ class Deployment:
 
     def take_slot(self, context: ExecutionContext) -> None:
         """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
-        if self._slots is not None and not context.holds(self._slots):
-            context.retain(permit(self._slots, 0))
+        slots = self._slots
+        if slots is not None and not context.holds(slots):
+            context.retain(permit(slots, 0))
 
     async def decide(
         self,
@@ -352,11 +374,14 @@ class Deployment:
         Cancellation before dispatch leaves nothing behind; after it, the host's answer or death gives the permits
         back.
         """
-        with self.in_use():
+        with self.in_use:
             self.take_slot(context)
             processor, identity = self.processor, self.identity
             size = body_bytes * processor.PREPARE_WEIGHT
-            prepared = await self.computed(context, size, lambda: processor.prepare(request))
+            if compute.fits_inline(size):  # as `computed` would, without a coroutine for each step of a small request
+                prepared = processor.prepare(request)
+            else:
+                prepared = await compute.in_pool(self._pool, context, lambda: processor.prepare(request))
             if self.cold:
                 # It is valid by what is in the folder. The host's facts decide how it is rendered.
                 await self.arrival(prepared, context, record)
@@ -365,7 +390,10 @@ class Deployment:
             record.prepared()
             family: Absorbing = processor if on_answer is None else _Telling(processor, on_answer)
             outputs = await self.execute(family, identity, prepared, context, record)
-            decision = await self.computed(context, prepared.work, lambda: processor.finish(prepared, outputs))
+            if compute.fits_inline(prepared.work):
+                decision = processor.finish(prepared, outputs)
+            else:
+                decision = await compute.in_pool(self._pool, context, lambda: processor.finish(prepared, outputs))
             record.input_tokens = decision.input_tokens
             return decision
 
@@ -401,7 +429,7 @@ class Deployment:
         fit = [
             replica
             for replica in self._replicas
-            if replica.identity == identity and replica.availability is not Availability.FAILED
+            if replica.identity == identity and replica.availability is not _FAILED
         ]
         if not fit:
             return None
@@ -421,20 +449,22 @@ class Deployment:
 
     def _layers_after_preparation(
         self, prepared: Prepared, record: RequestRecord
-    ) -> Iterator[tuple[BoundedAdmission, int]]:
+    ) -> Sequence[tuple[BoundedAdmission, int]]:
         """What refuses a request by what it turned out to be, with what it asks of each."""
-        if self._cost is not None:
-            yield self._cost, prepared.cost
+        if self._cost is None and record.account is None:
+            return ()
+        layers = [] if self._cost is None else [(self._cost, prepared.cost)]
         if record.account is not None:
             if record.account.requests is not None:
-                yield record.account.requests, 0
+                layers.append((record.account.requests, 0))
             if record.account.cost is not None:
-                yield record.account.cost, prepared.cost
+                layers.append((record.account.cost, prepared.cost))
+        return layers
 
     def refuse_unless_expected(self, context: ExecutionContext) -> None:
         """Raise `Unavailable` when there is no host and none is expected soon enough for this request."""
         availability = self.availability
-        if availability is Availability.READY:
+        if availability is _READY:
             return
         wait = self._back_at() - self._loop.time()
         remaining = context.remaining()

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import zmq
 
@@ -57,11 +57,12 @@ RECENT_CALLS = 1024
 REFUSALS = frozenset({400, 413, 422})
 """What a host may choose from for an input that it refuses; another status is taken for 400."""
 
+_DATA: Final = Lane.DATA  # see `frontend.runtime.admission`
+
 log = logging.getLogger("framehost.hostlink")
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What the executor returned for one unit, and how long it took inside the executor, in microseconds."""
 
     values: dict[str, Any]
@@ -209,7 +210,7 @@ class HostLink:
 
     def _on_data(self, frames: list[bytes]) -> None:
         try:
-            envelope = decode(frames, lane=Lane.DATA, incarnation=self.incarnation)
+            envelope = decode(frames, lane=_DATA, incarnation=self.incarnation)
         except ProtocolError as error:
             self._refused += 1
             log.warning("host %s sent something else than a reply: %s", self.incarnation, error)

@@ -26,6 +26,8 @@ SECONDS: Final = (
 LAG_INTERVAL_S: Final = 0.25
 """How often the event loop's lag is measured: a stall of a second is seen four times, and the cost is not."""
 
+_ANSWERED: Final = RequestState.ANSWERED  # see `frontend.runtime.admission`
+
 
 class Histogram:
     """How often a value fell into each bucket, and the sum. The last count is of those above all bounds."""
@@ -78,19 +80,20 @@ class ModelMetrics:
         outcome = record.state
         key = record.dialect, outcome, status
         self.requests[key] = self.requests.get(key, 0) + 1
-        if record.prepared_s is not None:
-            self.prepare.observe(record.prepared_s)
-        if record.loaded_s is not None:
-            self.load.observe(record.loaded_s)
-        if record.queued_s is not None:
-            self.queue_wait.observe(record.queued_s)
-        if record.executed_s is not None:
-            self.execute.observe(record.executed_s)
-        if outcome is RequestState.ANSWERED:
+        answered = outcome is _ANSWERED
+        if answered:
             self.input_tokens += record.input_tokens
-            self.duration.observe(record.total_s)
-            if record.finished_s is not None:
-                self.finish.observe(record.finished_s)
+        for histogram, seconds in (
+            (self.prepare, record.prepared_s),
+            (self.load, record.loaded_s),
+            (self.queue_wait, record.queued_s),
+            (self.execute, record.executed_s),
+            (self.duration, record.total_s if answered else None),
+            (self.finish, record.finished_s if answered else None),
+        ):
+            if seconds is not None:  # `histogram.observe`, without a call for each
+                histogram.counts[bisect_left(SECONDS, seconds)] += 1
+                histogram.sum += seconds
 
 
 class Metrics:

@@ -15,10 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from frontend.keys import Account
 from frontend.runtime.signals import Admitted, Granted, Signal, Started
 from protocol.states import REQUEST, Machine, RequestEvent, RequestState
+
+# As names of the module: see `frontend.runtime.admission`.
+_RECEIVED: Final = RequestState.RECEIVED
+_QUEUED: Final = RequestState.QUEUED
+_RUNNING: Final = RequestState.RUNNING
+_PREPARE: Final = RequestEvent.PREPARE
+_ADMIT: Final = RequestEvent.ADMIT
+_START: Final = RequestEvent.START
+_UNIT_DONE: Final = RequestEvent.UNIT_DONE
+_ANSWER: Final = RequestEvent.ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
     finished_s: float | None
 
     def __init__(self, table: RequestTable, request_id: str, dialect: str, clock: Callable[[], float]) -> None:
-        super().__init__(REQUEST, RequestState.RECEIVED)
+        super().__init__(REQUEST, _RECEIVED)
         self._table_of_requests = table
         self._clock = clock
         self.request_id = request_id
@@ -134,11 +145,11 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
     def observe(self, signal: Signal) -> None:
         """The runtime's signals move the record; nothing else can say "admitted" or "started"."""
         if type(signal) is Started:
-            self.advance(RequestEvent.START)
+            self.advance(_START)
         elif type(signal) is Granted:
             self.queued_s = (self.queued_s or 0.0) + self._part("queue")
         elif type(signal) is Admitted:
-            self.advance(RequestEvent.ADMIT)
+            self.advance(_ADMIT)
             self._mark = self._clock()
 
     def uploaded(self) -> None:
@@ -156,13 +167,13 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
 
     def prepared(self) -> None:
         """The whole request is valid and rendered."""
-        self.advance(RequestEvent.PREPARE)
+        self.advance(_PREPARE)
         self.prepared_s = (self.prepared_s or 0.0) + self._part("prepare")
 
     def unit_done(self) -> None:
         """A unit of this request has ended with outputs."""
         self.executed_s = (self.executed_s or 0.0) + self._part("execute")
-        self.advance(RequestEvent.UNIT_DONE)
+        self.advance(_UNIT_DONE)
 
     def finished(self) -> None:
         """The answer is complete."""
@@ -172,9 +183,9 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         """The one end. A second one raises."""
         before = self.state
         self._table_of_requests.ended(self.advance(event))
-        if before is RequestState.RUNNING:
+        if before is _RUNNING:
             self.executed_s = (self.executed_s or 0.0) + self._part("execute")
-        elif before is RequestState.QUEUED and event is not RequestEvent.ANSWER:
+        elif before is _QUEUED and event is not _ANSWER:
             self.queued_s = (self.queued_s or 0.0) + self._part("queue")
         self.total_s = self._clock() - self.received
 

@@ -7,10 +7,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from frontend import limits
 from frontend.answers import Answer
+from frontend.deadlines import Deadlines
 from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.families.base import Decision
@@ -27,6 +28,8 @@ from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
+
+_HELD: Final = Role.HELD  # see `frontend.runtime.admission`
 
 
 async def nobody_to_ask() -> None:
@@ -61,6 +64,7 @@ class Server:
     )
     clock: Callable[[], float] = time.monotonic
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
+    deadlines: Deadlines = field(init=False)
     requests: RequestTable = field(init=False)
     ingress: BoundedAdmission = field(init=False)
     metrics: Metrics = field(init=False)
@@ -72,6 +76,7 @@ class Server:
     """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
 
     def __post_init__(self) -> None:
+        self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
@@ -132,7 +137,9 @@ class Server:
         """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
         that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
         while True:
-            deployment = await self.taker(question.model, context, record)
+            deployment = self.resolve(question.model)
+            if deployment.role is _HELD:
+                deployment = await self.taker(question.model, context, record)
             try:
                 return deployment, await deployment.decide(question, size, context, record, on_answer)
             except Moved:

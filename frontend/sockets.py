@@ -111,12 +111,17 @@ class LoopSocket:
         return bool(int(self._socket.getsockopt(_EVENTS)) & _POLLIN)
 
     def _read(self) -> None:
-        # Asking for the events is a tenth of the price of an exception for "nothing there".
+        if self._closed:
+            return
         self._reading = True
         try:
-            while not self._closed and self._readable():
+            # Somebody has said that there is a message, and mostly there is: the first is not asked for. From then on
+            # asking for the events is a tenth of the price of an exception for "nothing there".
+            while True:
                 try:
                     frames = _receive(self._socket)
+                except zmq.Again:
+                    return
                 except zmq.ZMQError:
                     log.exception("receiving failed")
                     return
@@ -124,6 +129,8 @@ class LoopSocket:
                     self._receive(frames)
                 except Exception:
                     log.exception("a message could not be handled")
+                if self._closed or not self._readable():
+                    return
         finally:
             self._reading = False
 

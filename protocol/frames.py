@@ -30,8 +30,8 @@ end here. No frame is trusted to be of the size another one says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgpack
 
@@ -40,6 +40,10 @@ from protocol.errors import LimitExceeded, Malformed, ProtocolError, StaleIncarn
 from protocol.fields import describe
 from protocol.messages import BY_KIND, Lane, Message
 from protocol.tensors import NO_BUFFERS, Buffer, Packer, Unpacker
+
+_unpack: Final = msgpack.unpackb
+_NO_BUFFERS: Final = NO_BUFFERS.ext_hook
+_MAX_FRAMES: Final = 3 + limits.MAX_BUFFERS
 
 
 class Envelope(NamedTuple):
@@ -92,7 +96,7 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
     error carries the call id once the header could be read, so that a refusal can be addressed.
     """
     count = len(frames)
-    if not 3 <= count <= 3 + limits.MAX_BUFFERS:
+    if not 3 <= count <= _MAX_FRAMES:
         raise Malformed(f"a message has 3..{3 + limits.MAX_BUFFERS} frames, this one has {count}")
     for frame in frames:
         if type(frame) is not bytes:
@@ -112,11 +116,11 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
         raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
     try:
         if count == 3:
-            message = message_type.from_body(_unpack_map(body, NO_BUFFERS))
+            message = message_type.from_body(_unpack_map(body, _NO_BUFFERS))
         else:
             _check_total(frames, call)
             unpacker = Unpacker(frames[3:])
-            message = message_type.from_body(_unpack_map(body, unpacker))
+            message = message_type.from_body(_unpack_map(body, unpacker.ext_hook))
             unpacker.finish()
     except ProtocolError as error:
         error.call = call
@@ -144,9 +148,27 @@ def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
     if len(raw) > limits.MAX_HEADER_BYTES:
         raise Malformed(f"a header of {len(raw)} bytes: at most {limits.MAX_HEADER_BYTES}")
     try:
-        header = msgpack.unpackb(raw)
+        header = _unpack(raw)
     except Exception as error:
         raise Malformed(f"the header is not msgpack: {type(error).__name__}") from error
+    if type(header) is list and len(header) == 4:
+        # Nearly all of them, in one look. What is wrong with another one is found out below.
+        version, incarnation, call, budget = header
+        if (
+            type(version) is int
+            and version == limits.PROTOCOL_VERSION
+            and type(call) is int
+            and 0 <= call <= limits.MAX_CALL_ID
+            and type(incarnation) is str
+            and 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS
+            and (budget is None or (type(budget) is int and 0 <= budget <= limits.MAX_BUDGET_MS))
+        ):
+            return version, incarnation, call, budget
+    return _refused_header(header)
+
+
+def _refused_header(header: object) -> NoReturn:
+    """Raise what is wrong with a header that is not one."""
     if type(header) is not list or len(header) < 3:
         raise Malformed("a header is an array that begins with version, incarnation and call id")
     # These three keep their places in every version, so that a peer of another one can be answered.
@@ -161,23 +183,22 @@ def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
         raise Malformed(f"a header has four elements, this one {len(header)}", call=call)
     if type(incarnation) is not str or not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
         raise Malformed(f"the incarnation is a text of 1..{limits.MAX_INCARNATION_CHARS} characters", call=call)
-    budget = header[3]
-    if budget is not None and (type(budget) is not int or not 0 <= budget <= limits.MAX_BUDGET_MS):
-        raise Malformed(f"the budget is nil or an integer 0..{limits.MAX_BUDGET_MS} ms", call=call)
-    return version, incarnation, call, budget
+    raise Malformed(f"the budget is nil or an integer 0..{limits.MAX_BUDGET_MS} ms", call=call)
 
 
-def _unpack_map(raw: Buffer, unpacker: Unpacker) -> dict[Any, Any]:
+def _unpack_map(raw: Buffer, ext_hook: Callable[[int, bytes], object]) -> dict[Any, Any]:
     """One msgpack map that fills `raw` exactly, its content not yet checked.
 
     Text is UTF-8, maps have no key twice, and map keys are text or bytes (`check_tree` ends the latter).
     """
     # A length beyond the bytes at hand is a lie: the library then allocates nothing.
-    most = min(len(raw), limits.MAX_ITEMS)
+    most = len(raw)
+    if most > limits.MAX_ITEMS:
+        most = limits.MAX_ITEMS
     try:
-        body = msgpack.unpackb(
+        body = _unpack(
             raw,
-            ext_hook=unpacker.ext_hook,
+            ext_hook=ext_hook,
             object_pairs_hook=_unique_keys,
             max_array_len=most,
             max_map_len=most,

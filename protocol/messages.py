@@ -88,6 +88,8 @@ class Kind(enum.IntEnum):
     LEAVING = 68
 
 
+_new: Final = object.__new__
+
 _NAME = text(limits.MAX_NAME_CHARS, empty=False)
 _DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
 _DEPLOYMENTS = texts(limits.MAX_DEPLOYMENT_CHARS)
@@ -123,10 +125,11 @@ class Message:
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Self:
         """The message of a decoded body map; raises when its fields are not exactly the declared ones."""
-        message = cls.__new__(cls)
-        if len(body) != len(cls.STORES):
+        message = _new(cls)
+        stores = cls.STORES
+        if len(body) != len(stores):
             raise cls._other_fields(body)
-        for name, check, store in cls.STORES:
+        for name, check, store in stores:
             if name not in body:
                 raise cls._other_fields(body)
             value = body[name]

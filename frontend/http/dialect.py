@@ -104,6 +104,8 @@ def count(tokens: int) -> int:
 def _finite(value: object) -> bool:
     if isinstance(value, float):
         return isfinite(value)
+    if isinstance(value, (str, int)):
+        return True
     if isinstance(value, Mapping):
         return all(map(_finite, value.values()))
     return not isinstance(value, (list, tuple)) or all(map(_finite, value))

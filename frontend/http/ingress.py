@@ -42,13 +42,16 @@ def admit(request: web.Request, ingress: BoundedAdmission, limit: int) -> Permit
 
 
 def _encoding(request: web.Request) -> str:
-    return request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+    said = request.headers.get(hdrs.CONTENT_ENCODING)
+    return "identity" if said is None else said.strip().lower()
 
 
 def refuse_form(request: web.Request) -> None:
     """Raise `UsageError` for a body in parts, before a byte of it is read: clients send one when there are images.
     Any other media type is taken for JSON, which is what callers mean who do not say what they send."""
-    if request.content_type.startswith("multipart/"):
+    said = request.headers.get(hdrs.CONTENT_TYPE)
+    # The library's own reading of the header is not cheap.
+    if said is not None and "multipart" in said.lower() and request.content_type.startswith("multipart/"):
         raise UsageError(
             f"the body is {printable(request.content_type)}, which is for images, and the models of this server read "
             "text only: send the request alone, as application/json"
@@ -84,7 +87,7 @@ async def read_body(request: web.Request, permit: Permit, limit: int) -> bytes:
     try:
         while True:
             if content.is_eof() or content.total_bytes > received:
-                chunk = await content.readany()  # does not wait: the bytes are there
+                chunk = content.read_nowait()  # the bytes are there, or all of them have been read
             else:
                 async with asyncio.timeout(limits.UPLOAD_IDLE_S):
                     chunk = await content.readany()

@@ -8,7 +8,6 @@ dialect. Two headers of ours work on it all the same, since no client of the ori
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -73,7 +72,7 @@ async def _decide(server: Server, request: web.Request, record: Any) -> web.Resp
         context.cancel_on_exit() as guard,
     ):
         try:
-            async with asyncio.timeout_at(deadline):
+            with server.deadlines.at(deadline):
                 # The slot is reserved before the upload; that there is none is said only to a request that is valid.
                 routes.early_slot(deployment, context)
                 with ExitStack() as upload:
@@ -97,7 +96,7 @@ async def _decided(
             upload.close()  # waiting for the end of a swap is no upload
         deployment = await server.taker(name, context, record)
         try:
-            with deployment.in_use():
+            with deployment.in_use:
                 return await _decided_by(server, deployment, body, upload, context, record)
         except Moved:
             continue

@@ -19,7 +19,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp import hdrs, web
@@ -56,10 +56,14 @@ _ID_PREFIX = f"{os.getpid():x}-{secrets.token_hex(4)}"
 _SANE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+=")
 _numbers = itertools.count(1)
 
+_FAIL: Final = RequestEvent.FAIL  # see `frontend.runtime.admission`
+_ANSWER: Final = RequestEvent.ANSWER
+
 
 def request_id(request: web.BaseRequest) -> str:
     """The id every response to `request` carries: the client's own label if it is sane, else one of ours."""
-    known: str | None = request.get(RECORD)
+    # An empty mapping is not asked: "not there" is an exception inside, and nothing is there for most requests.
+    known: str | None = request.get(RECORD) if len(request) else None
     if known is None:
         known = request.headers.get("x-request-id")
         if known is None or not 0 < len(known) <= limits.MAX_HEADER_REQUEST_ID or not _SANE.issuperset(known):
@@ -174,8 +178,8 @@ class Exchange:
             context.cancel_on_exit() as guard,
         ):
             try:
-                async with asyncio.timeout_at(deadline):
-                    full = None if server.only is None else early_slot(server.only, context)
+                with server.deadlines.at(deadline):
+                    full = None if (only := server.only) is None else early_slot(only, context)
                     with ingress.admit(request, server.ingress, limit) as permit:
                         body = await ingress.read_body(request, permit, limit)
                         record.uploaded()
@@ -236,12 +240,13 @@ async def handled(
     record = server.requests.begin(request_id(request), dialect)
     if server.tracing is not None:
         server.tracing.begin(record)
-    record.account = request.get(ACCOUNT)
-    event = RequestEvent.FAIL
+    if server.keys is not None:
+        record.account = request.get(ACCOUNT)
+    event = _FAIL
     status, loud = 500, True
     try:
         response = await work(server, request, record)
-        event, status, loud = RequestEvent.ANSWER, response.status, False
+        event, status, loud = _ANSWER, response.status, False
         record.finished()
         if timing and not response.prepared:
             response.headers[TIMING_HEADER] = record.server_timing()

@@ -16,11 +16,13 @@ import math
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from frontend.errors import Cancelled, DeadlineExceeded, ExecutionStopped, Misuse
 from frontend.runtime.admission import BoundedAdmission, Permit
 from frontend.runtime.signals import Admitted, Signal
+
+_new: Final = object.__new__
 
 
 class _Shared:
@@ -38,13 +40,6 @@ class _Shared:
         self.cancelled = False
         self.admitted: Admitted | None = None
         self.permits: list[Permit] = []
-
-    def leave(self) -> None:
-        self.owners -= 1
-        if self.owners == 0:
-            permits, self.permits = self.permits, []
-            for permit in permits:
-                permit.release_retained()
 
 
 class CancellationGuard:
@@ -106,8 +101,10 @@ class ExecutionContext:
 
     def clone(self) -> ExecutionContext:
         """Make another owner of the same request; it has to be closed on its own."""
-        shared = self._use()
-        twin = ExecutionContext.__new__(ExecutionContext)
+        if not self._open:
+            raise self._closed()
+        shared = self._shared
+        twin = _new(ExecutionContext)
         twin._shared = shared
         shared.owners += 1
         twin._open = True
@@ -115,9 +112,15 @@ class ExecutionContext:
 
     def close(self) -> None:
         """End this owner; the last one gives every retained permit back. A second close is Misuse."""
-        shared = self._use()
+        if not self._open:
+            raise self._closed()
         self._open = False
-        shared.leave()
+        shared = self._shared
+        shared.owners -= 1
+        if shared.owners == 0:
+            permits, shared.permits = shared.permits, []
+            for permit in permits:
+                permit.release_retained()
 
     @property
     def closed(self) -> bool:
@@ -138,7 +141,9 @@ class ExecutionContext:
 
         Misuse if the permit was released or is retained already; the permit is untouched then.
         """
-        shared = self._use()
+        if not self._open:
+            raise self._closed()
+        shared = self._shared
         permit.retained()
         shared.permits.append(permit)
 
@@ -171,10 +176,13 @@ class ExecutionContext:
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, 0.0 when it has passed, None without one."""
-        shared = self._use()
+        if not self._open:
+            raise self._closed()
+        shared = self._shared
         if shared.deadline is None:
             return None
-        return max(0.0, shared.deadline - shared.clock())
+        left = shared.deadline - shared.clock()
+        return left if left > 0.0 else 0.0  # noqa: FURB136 - a call less
 
     def stopped(self) -> ExecutionStopped | None:
         """What `check()` would raise now, or None. Cancellation is reported before the deadline."""
@@ -202,18 +210,22 @@ class ExecutionContext:
 
     @property
     def observer(self) -> Callable[[Signal], None] | None:
-        return self._use().observer
+        if not self._open:
+            raise self._closed()
+        return self._shared.observer
 
     def admit(self, scheduler: str, unit: int, *, key: object = None) -> Admitted | None:
         """For the scheduler: mint the request's one Admitted, or None if it has been minted before."""
-        shared = self._use()
+        if not self._open:
+            raise self._closed()
+        shared = self._shared
         if shared.admitted is not None:
             return None
         shared.admitted = Admitted(scheduler, unit, key)
         return shared.admitted
 
     def _use(self) -> _Shared:
-        # `holds` and `stopped` repeat this by hand: they run for every unit.
+        # What runs for every unit repeats this by hand: a call costs as much as what it is for.
         if not self._open:
             raise self._closed()
         return self._shared

@@ -34,6 +34,13 @@ class Phase(enum.Enum):
     GONE = "gone"
 
 
+# As names of the module: see `admission`.
+WAITING: Final = Phase.WAITING
+DISPATCHED: Final = Phase.DISPATCHED
+ENDED: Final = Phase.ENDED
+GONE: Final = Phase.GONE
+
+
 class Dispatch(Generic[T]):
     """What a start callable is given: the proof of its grant, and the two ways to end the unit.
 
@@ -73,7 +80,7 @@ class Dispatch(Generic[T]):
         """The scheduler's own number for the unit."""
         self.context: Final = context
         """An owner of the request, lent to whoever runs the unit and closed by the scheduler; None in `run`."""
-        self.phase = Phase.WAITING
+        self.phase = WAITING
         self._scheduler = scheduler
         self._start: Callable[[Dispatch[T]], None] | None = start
         self._loop = loop
@@ -86,7 +93,7 @@ class Dispatch(Generic[T]):
     def granted(self) -> Granted:
         """The token that says this unit holds the permit. Minted when first asked for: most units have no observer."""
         if self._granted is None:
-            if self.phase is not Phase.DISPATCHED and self.phase is not Phase.ENDED:
+            if self.phase is not DISPATCHED and self.phase is not ENDED:
                 raise Misuse(f"{self!r} has not been granted")
             self._granted = Granted(self._scheduler.name, self.number, KEY)
         return self._granted
@@ -122,7 +129,7 @@ class Dispatch(Generic[T]):
         called, because nothing is left to withdraw. What a callback raises is reported to
         the event loop's exception handler; it reaches neither the caller nor the accounting.
         """
-        if self.phase is not Phase.DISPATCHED:
+        if self.phase is not DISPATCHED:
             return
         if self._abandoned:
             self.call(callback)
@@ -145,7 +152,7 @@ class Dispatch(Generic[T]):
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             # A callback may end the unit (the link knows the host is dead): then the others have nothing to do.
-            if self.phase is Phase.DISPATCHED:
+            if self.phase is DISPATCHED:
                 self.call(callback)
 
     def let_go(self, phase: Phase) -> asyncio.Future[T] | None:
@@ -184,9 +191,9 @@ class Dispatch(Generic[T]):
         self._loop.call_exception_handler({"message": f"{message}: {self!r}", "exception": error})
 
     def _end(self) -> None:
-        if self.phase is not Phase.DISPATCHED:
+        if self.phase is not DISPATCHED:
             raise Misuse(f"{self!r} cannot end from here")
-        self.phase = Phase.ENDED
+        self.phase = ENDED
 
     def __repr__(self) -> str:
         left = " abandoned" if self.abandoned else ""

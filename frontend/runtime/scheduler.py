@@ -32,7 +32,7 @@ from frontend.errors import Misuse
 from frontend.runtime._mint import KEY, require
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
-from frontend.runtime.dispatch import Dispatch, Phase
+from frontend.runtime.dispatch import DISPATCHED, ENDED, GONE, WAITING, Dispatch
 from frontend.runtime.signals import Signal, Started
 
 T = TypeVar("T")
@@ -175,8 +175,8 @@ class SerialScheduler:
         self._queue[unit] = None
         try:
             admitted = context.admit(self.name, unit.number, key=KEY)
-            if admitted is not None and context.observer is not None:
-                unit.call(context.observer, admitted)
+            if admitted is not None and (observer := context.observer) is not None:
+                unit.call(observer, admitted)
             self._pump()
             return await future
         except BaseException as error:
@@ -328,13 +328,13 @@ class SerialScheduler:
             # Taken now: the unit may end, and its clone close, inside the start callable.
             observer = context.observer
         self._running = unit
-        unit.phase = Phase.DISPATCHED
+        unit.phase = DISPATCHED
         if observer is not None:
             unit.call(observer, unit.granted)
         try:
             unit.begin()
         except BaseException as error:
-            if unit.phase is Phase.DISPATCHED:
+            if unit.phase is DISPATCHED:
                 self.unit_failed(unit, error)
             else:
                 # It had ended the unit before it raised, so its caller has an outcome already.
@@ -348,7 +348,7 @@ class SerialScheduler:
         """Deliver, then let the clone go, then pass the permit on: the next unit finds everything given back."""
         self._running = None
         try:
-            if not unit.deliver(Phase.ENDED, result, error):
+            if not unit.deliver(ENDED, result, error):
                 self._dropped += 1
         finally:
             try:
@@ -361,26 +361,26 @@ class SerialScheduler:
         """End a unit that is out of the queue and was never granted; whether its caller gets the error."""
         self._withdrawn += 1
         if error is None:
-            unit.let_go(Phase.GONE)
+            unit.let_go(GONE)
             told = False
         else:
-            told = unit.deliver(Phase.GONE, None, error)
+            told = unit.deliver(GONE, None, error)
         if unit.context is not None:
             unit.context.close()
         return told
 
     def _caller_left(self, unit: Dispatch[T], future: asyncio.Future[T], error: BaseException) -> None:
         """The caller is leaving with `error`: its own cancellation, or the unit's error on the way out."""
-        if unit.phase is Phase.WAITING:
+        if unit.phase is WAITING:
             del self._queue[unit]
             self._withdraw(unit, None)
-        elif unit.phase is Phase.DISPATCHED:
+        elif unit.phase is DISPATCHED:
             unit.abandon()
         elif future.done() and not future.cancelled():
             # Either the outcome is `error`, or both came in the same tick and asyncio prefers the
             # cancellation. Asking for the exception also keeps it from being reported as never seen.
             unseen = future.exception() is not error
-            if unseen and unit.phase is Phase.ENDED:
+            if unseen and unit.phase is ENDED:
                 self._dropped += 1
 
     def __repr__(self) -> str:

@@ -12,38 +12,48 @@ no route can take one for the other.
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
-
 from frontend.runtime._mint import KEY, require
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Signal:
     """Base of the three. Frozen, compared by identity; constructing one outside the runtime is Misuse."""
 
-    scheduler: str
-    """The name of the scheduler that speaks."""
+    # Not a frozen dataclass: three are made for every unit, and that one is filled by the slow way.
+    __slots__ = ("_scheduler", "_unit")
 
-    unit: int
-    """The scheduler's own number for the unit, in order of arrival; never a client's id."""
-
-    key: InitVar[object] = None
-
-    def __post_init__(self, key: object) -> None:
+    def __init__(self, scheduler: str, unit: int, key: object = None) -> None:
         if key is not KEY:
             require(key, type(self).__name__)
+        self._scheduler = scheduler
+        self._unit = unit
+
+    @property
+    def scheduler(self) -> str:
+        """The name of the scheduler that speaks."""
+        return self._scheduler
+
+    @property
+    def unit(self) -> int:
+        """The scheduler's own number for the unit, in order of arrival; never a client's id."""
+        return self._unit
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(scheduler={self._scheduler!r}, unit={self._unit})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Admitted(Signal):
     """Every refusing layer said yes and the request's first unit is in the queue."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True, eq=False)
+
 class Granted(Signal):
     """The unit holds the permit; its start callable is called next, in the same step."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True, eq=False)
+
 class Started(Signal):
     """The unit's start callable returned: its frame is on the way and cannot be called back."""
+
+    __slots__ = ()

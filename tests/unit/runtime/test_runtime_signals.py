@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -59,10 +58,10 @@ async def test_a_signal_is_frozen_and_names_its_unit() -> None:
     await task
     for signal in trace.signals:
         assert (signal.scheduler, signal.unit) == ("model", 1)
-        with pytest.raises(dataclasses.FrozenInstanceError):
+        with pytest.raises(AttributeError):
             signal.unit = 2  # type: ignore[misc]
-        with pytest.raises((Misuse, ValueError)):
-            dataclasses.replace(signal, unit=2)
+        with pytest.raises(Misuse):
+            type(signal)(signal.scheduler, 2)
 
 
 @virtual
