@@ -557,3 +557,17 @@ def test_refusals_that_pass_say_when_to_come_back(seconds: int | None, header: s
     assert render_error(Unavailable("x", retry_after=seconds))[2] == {"Retry-After": header}
     assert render_error(HostDied("x", dispatched=True, retry_after=seconds or 0))[0] == 503
     assert render_error(RequestTooLarge("x", retry_after=seconds))[2] == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ({"type": "noul", "instructions": 1}, ("questions", "q", "instructions")),
+        ({"type": "noul", "criteria": []}, ("questions", "q", "criteria")),
+    ],
+)
+def test_what_was_meant_to_be_asked_is_not_missing_as_well(question: object, place: tuple[str, ...]) -> None:
+    """One mistake, one fault: that nothing is asked would send the reader to another place."""
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request({"state": "x", "questions": {"q": question}})
+    assert [fault.loc for fault in refused.value.faults] == [place]
