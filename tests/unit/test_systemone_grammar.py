@@ -530,6 +530,16 @@ def test_a_validation_error_lists_places_from_the_body_on() -> None:
     )
 
 
+def test_a_place_is_printable_and_short() -> None:
+    """Ids and names in it are a client's own text: what moves a cursor is escaped, and what is long is cut."""
+    _, document, _ = render_error(InvalidRequest([Fault(("questions", "a\x1b[2J\u202e\n" + "b" * 5000), "no", "type")]))
+    (fault,) = document["detail"]
+    assert fault["loc"][:2] == ["body", "questions"]
+    assert fault["loc"][2].startswith("a\\x1b[2J")
+    assert fault["loc"][2].isprintable()
+    assert len(fault["loc"][2]) < 1100
+
+
 @pytest.mark.parametrize(
     ("error", "status", "word"),
     [
