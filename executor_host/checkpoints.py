@@ -47,6 +47,16 @@ class Tensor:
     shape: tuple[int, ...]
 
 
+def folder(path: str | None, family: str, what: str = "a checkpoint") -> Path:
+    """The folder that a model of `family` is configured to be in, which is there."""
+    if path is None:
+        raise ConfigurationError(f"the {family} family needs the folder of {what}")
+    found = Path(path)
+    if not found.is_dir():
+        raise ConfigurationError(f"{path} is not a folder")
+    return found
+
+
 def sha256(path: Path, progress: Callable[[float], None] = lambda fraction: None) -> str:
     """The file's sha256 in hex. `progress` is called with the fraction done after every block."""
     digest = hashlib.sha256()

@@ -153,11 +153,7 @@ def verify(
     `unreleased`: whether other revisions and sizes than the released ones will do. `progress`: called with the
     fraction of all bytes and a note. Raises `ConfigurationError`, which names the file and the key.
     """
-    if path is None:
-        raise ConfigurationError("the open-jev family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "open-jev")
     if (folder / MANIFEST).is_file():
         if base is not None:
             raise ConfigurationError(f"{path} is a merged export; the option 'base' is for LoRA checkpoints")

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ torch = pytest.importorskip("torch", reason="the transformers family needs frame
 transformers = pytest.importorskip("transformers", reason="the transformers family needs framehost[torch]")
 
 from tests.helpers import tiny_transformers  # noqa: E402  needs what was just looked for
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 KINDS: dict[str, Callable[[Path], Path]] = {
     "chat": tiny_transformers.write_chat,
@@ -39,19 +39,6 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "shipped": tiny_transformers.write_shipped,
 }
 TOGETHER = "together"
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 class Joined:

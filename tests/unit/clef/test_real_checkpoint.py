@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.clef.helpers import GOLDEN, FakeCall, encoded, request
+from tests.helpers.calls import FakeCall
+from tests.unit.clef.helpers import GOLDEN, encoded, request
 
 FOLDER = os.environ.get("FRAMEHOST_CLEF", "")
 

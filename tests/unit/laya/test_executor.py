@@ -18,7 +18,8 @@ from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
-from tests.unit.laya.helpers import QUESTIONS, FakeCall
+from tests.helpers.calls import FakeCall
+from tests.unit.laya.helpers import QUESTIONS
 
 np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch", reason="the laya family needs framehost[torch]")
@@ -192,7 +193,7 @@ def test_bfloat16_is_close(whole: Path, executor: LayaExecutor, profile: LayaNat
 def test_nobody_waits(executor: LayaExecutor, profile: LayaNative) -> None:
     """Looked for before the pass."""
     with pytest.raises(Abandoned):
-        executor.execute(unit(profile, "x", QUESTIONS), FakeCall(cancelled=True))
+        executor.execute(unit(profile, "x", QUESTIONS), FakeCall(looks=0))
 
 
 def test_what_is_no_request_for_this_model(executor: LayaExecutor, profile: LayaNative) -> None:
