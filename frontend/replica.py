@@ -15,7 +15,8 @@ import enum
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import zmq
 
@@ -230,9 +231,9 @@ class Replica:
 
     # One unit
 
-    async def run(self, unit: object, context: ExecutionContext, request_id: str) -> Outputs:
-        """Queue one unit, have the host execute it, and return what it answers. Errors and cancellation are those of
-        `SerialScheduler.run_with_context`."""
+    def run(self, unit: object, context: ExecutionContext, request_id: str) -> Coroutine[Any, Any, Outputs]:
+        """Queue one unit, have the host execute it, and return what it answers, once it is awaited. Errors and
+        cancellation are those of `SerialScheduler.run_with_context`."""
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
 
@@ -243,7 +244,7 @@ class Replica:
             remaining = context.remaining() if not context.closed else None
             link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
 
-        return await self.scheduler.run_with_context(context, start)
+        return self.scheduler.run_with_context(context, start)
 
     def retry_after(self) -> int:
         """Whole seconds until a new try makes sense, within the bounds of the header."""
