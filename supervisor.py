@@ -486,7 +486,7 @@ def parser() -> argparse.ArgumentParser:
     batch.add_to(commands)
     status.add_to(commands)
     orders.add_to(commands)
-    check.add_to(commands, inspection.examine)
+    check.add_to(commands, inspection.examine, inspection.key_problem)
     launching.add_to(commands)
     fetch.add_to(commands)
     completion.add_to(commands, top)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from executor_host import curve
 from executor_host.errors import ConfigurationError
 from executor_host.executors.base import Progress
 from protocol import families
@@ -34,6 +35,17 @@ def examine(path: str, family: str | None, progress: Progress) -> Findings:
         return Findings(name, tuple(families.resolve(found.inspect)(path, progress)))
     except (ConfigurationError, families.UnknownFamily) as error:
         return Findings(family or "", problem=str(error))
+
+
+def key_problem(key: Path, allow: Path | None) -> str:
+    """What is wrong with the key files of [hosts]; "" when a server could start with them."""
+    try:
+        curve.read_pair(key)
+        if allow is not None:
+            curve.read_allowed(allow)
+    except ConfigurationError as error:
+        return str(error)
+    return ""
 
 
 def detect(path: Path) -> str:

@@ -18,6 +18,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+PREFIXES: Final = {"gemini": "models/", "openrouter": "typesafe/"}
+"""What clients of a dialect put before a model's name; it is cut off there, so no name begins with one."""
+
 ALIASES: Final = ("jev-latest", "jev-preview")
 """What a request may say for the default model; the SDKs of the field send the first."""
 

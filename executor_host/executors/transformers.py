@@ -182,10 +182,11 @@ class TransformersExecutor(Executor):
         groups = [questions] if model.together else [[question] for question in questions]
         prompts: list[Prompt] = []
         total = 0
-        for index, group in enumerate(groups):
+        for group in groups:
             check(call)
-            where: tuple[str | int, ...] = ("questions",) if model.together else ("questions", index)
-            what = "the questions" if model.together else f"question number {index + 1}"
+            only = None if model.together else group[0]["id"]
+            where = ("questions",) if only is None else ("questions", only)
+            what = "the questions" if only is None else f"question {_short(only)!r}"
             asked = {question["id"]: _fields(question) for question in group}
             try:
                 model.parse(asked)

@@ -42,7 +42,8 @@ def main() -> int:
     still being imported, ends quietly, and so does what prints to somebody who has read enough (`| head`)."""
     try:
         status = _run()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may have been closed before we began
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

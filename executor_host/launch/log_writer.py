@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections import deque
 
 MAX_KEPT_BYTES = 2**20
@@ -59,7 +60,9 @@ class LogWriter:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._kept, timeout_s)
+            end = time.monotonic() + timeout_s
+            while self._kept and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
 
     def _lose(self, data: bytes) -> None:
         lines = data.count(b"\n")
@@ -69,7 +72,8 @@ class LogWriter:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._kept or self._closing)
+                while not self._kept and not self._closing:
+                    self._changed.wait()
                 if not self._kept:
                     return
                 data = self._kept[0]

@@ -34,7 +34,11 @@ Examine = Callable[[str, str | None, Report], Findings]
 """Checks a path as a checkpoint of a family, or of the one it finds. The caller's: the host's half knows how."""
 
 
-def add_to(commands: Any, examine: Examine) -> None:
+KeyProblem = Callable[[Path, Path | None], str]
+"""What is wrong with the key files for hosts on other machines. The caller's, too."""
+
+
+def add_to(commands: Any, examine: Examine, key_problem: KeyProblem) -> None:
     """Add the command's parser."""
     check = commands.add_parser(
         "check",
@@ -46,17 +50,16 @@ def add_to(commands: Any, examine: Examine) -> None:
     what.add_argument("--config", metavar="FILE", help="a configuration file")
     check.add_argument("--family", metavar="NAME", help="the checkpoint's family (default: by the names of its files)")
     check.add_argument("--insecure", action="store_true", help="as `serve --insecure`: allow any address")
-    check.set_defaults(run=functools.partial(run, examine=examine))
+    check.set_defaults(run=functools.partial(run, examine=examine, key_problem=key_problem))
 
 
-def run(arguments: argparse.Namespace, examine: Examine | None = None) -> int:
+def run(arguments: argparse.Namespace, examine: Examine, key_problem: KeyProblem) -> int:
     """Print what was found, or the one thing that is wrong and where."""
     if arguments.path is None:
         if arguments.family is not None:
             print("framehost: --family goes with the path of a checkpoint, not with --config", file=sys.stderr)
             return ServeExit.CONFIGURATION
-        return _configuration(arguments.config, insecure=arguments.insecure)
-    assert examine is not None
+        return _configuration(arguments.config, key_problem, insecure=arguments.insecure)
     return _checkpoint(arguments.path, arguments.family, examine)
 
 
@@ -84,7 +87,7 @@ def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
     return 0
 
 
-def _configuration(file: str, *, insecure: bool) -> int:
+def _configuration(file: str, key_problem: KeyProblem, *, insecure: bool) -> int:
     try:
         configuration = config.load(Path(file))
     except ConfigurationError as error:
@@ -92,6 +95,10 @@ def _configuration(file: str, *, insecure: bool) -> int:
         return ServeExit.CONFIGURATION
     if not insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {file}: {problem}", file=sys.stderr)
+        return ServeExit.CONFIGURATION
+    hosts = configuration.hosts
+    if hosts is not None and (problem := key_problem(hosts.key, hosts.allow)):
+        print(f"framehost: {file}: [hosts]: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     print(f"{file}: listens on {configuration.host} port {configuration.port}")
     for model in configuration.models:

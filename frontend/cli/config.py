@@ -70,7 +70,7 @@ from frontend.cli.configuration import (
     ModelConfig,
 )
 from frontend.families.base import FamilyOptionError, Processor
-from frontend.questions import ALIASES
+from frontend.questions import ALIASES, PREFIXES
 from frontend.toml_file import ConfigurationError, Key, TomlDocument
 from protocol import families
 from protocol.errors import ProtocolError
@@ -272,6 +272,9 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
     if name in ALIASES:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
+    for prefix in PREFIXES.values():
+        if name.startswith(prefix):
+            source.fail(key, f"clients put {prefix!r} before any name, so no request could reach a model called so")
     if not isinstance(fields, dict):
         source.fail(key, "a table is expected: [models.NAME]")
     source.only(fields, schema.MODEL, key)

@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _no_answer(arguments.url, error)
     except OSError as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            return _say(f"no answer from {arguments.url} within the --timeout of {arguments.timeout:g} s", 1)
         return _say(f"nothing answers at {arguments.url} ({reason}); start a server with: framehost serve", 1)
     if status != 200:
         return _say(f"{status}: {client.said(content)}", 1)

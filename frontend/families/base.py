@@ -15,10 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from frontend.answers import Answer
 from frontend.questions import DecisionRequest
+
+EXACT_FLOAT: Final = 2**53
+"""Whole numbers up to here are numbers of a float, too."""
 
 
 class FamilyOptionError(ValueError):
@@ -101,15 +104,18 @@ class Processor(ABC):
     @classmethod
     def check_options(cls, options: Mapping[str, object]) -> dict[str, object]:
         """All options of the family with their values. Raises `FamilyOptionError` naming the first bad key."""
+        values = {key: option.default for key, option in cls.OPTIONS.items()}
         for key, value in options.items():
             option = cls.OPTIONS.get(key)
             if option is None:
                 known = ", ".join(sorted(cls.OPTIONS)) or "none"
                 raise FamilyOptionError(key, f"there is no option {key!r}; known options: {known}")
-            if type(value) is not option.type:
+            whole = option.type is float and type(value) is int and abs(value) <= EXACT_FLOAT
+            if not whole and type(value) is not option.type:
                 wrong = type(value).__name__
                 raise FamilyOptionError(key, f"the option {key!r} is {wrong}; {option.type.__name__} is expected")
-        return {key: options.get(key, option.default) for key, option in cls.OPTIONS.items()}
+            values[key] = option.type(value)
+        return values
 
     @abstractmethod
     def prepare(self, request: DecisionRequest) -> Prepared:

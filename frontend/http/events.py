@@ -17,6 +17,7 @@ its permits back and ends its record, and what has not been read by then has `li
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,13 +30,16 @@ from frontend.http import systemone
 
 MEDIA_TYPE = "text/event-stream"
 
+_REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*(;|$)")
+"""A kind with the weight 0 is one that the client does not take."""
+
 
 def wanted(request: web.Request) -> bool:
     """Whether the client asks for a stream. One that takes JSON as well gets JSON."""
     accept = request.headers.get(hdrs.ACCEPT, "").lower()
     if MEDIA_TYPE not in accept:
         return False
-    kinds = {kind.partition(";")[0].strip() for kind in accept.split(",")}
+    kinds = {kind.partition(";")[0].strip() for kind in accept.split(",") if not _REFUSED.search(kind)}
     return MEDIA_TYPE in kinds and "application/json" not in kinds
 
 

@@ -21,11 +21,11 @@ from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
 from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
+from frontend.questions import PREFIXES, Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "gemini"
 
-PREFIX: Final = "models/"
+PREFIX: Final = PREFIXES[NAME]
 
 _SIDES: Final = {"true_description": "true", "false_description": "false"}
 _OTHER_MEDIA: Final = frozenset({"image", "audio", "video", "document"})

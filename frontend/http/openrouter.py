@@ -18,11 +18,11 @@ from frontend.errors import RequestError
 from frontend.http import systemone
 from frontend.http.dialect import Rendered, retry_after, sentence
 from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import DecisionRequest
+from frontend.questions import PREFIXES, DecisionRequest
 
 NAME: Final = "openrouter"
 
-PREFIX: Final = "typesafe/"
+PREFIX: Final = PREFIXES[NAME]
 
 render = systemone.render
 

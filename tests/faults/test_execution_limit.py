@@ -114,11 +114,11 @@ def orphan(server: Framehost, mark: Path, state: dict[str, Any]) -> None:
 def test_a_load_that_hangs_ends_at_its_limit_and_says_where(runtime: Path) -> None:
     """Only with a load_limit: the stacks are taken, the host is killed, and the restart policy decides."""
     gate = runtime / "gate"
-    config = configuration(runtime / "c.toml", {"toy": {"gate": gate, "load_limit": 2}, "other": {}}, restarts=0)
+    config = configuration(runtime / "c.toml", {"toy": {"gate": gate, "load_limit": 4}, "other": {}}, restarts=0)
     with running(runtime, config=config, wait=False) as server:
         assert server.wait_exit() == 4
-        assert "it was not ready within its load limit of 2 s" in server.log()
+        assert "it was not ready within its load limit of 4 s" in server.log()
         assert "in load" in server.log()
         assert "serving" not in server.log()
-        final = "could not be started: killed by SIGKILL by framehost: it was not ready within its load limit of 2 s"
+        final = "could not be started: killed by SIGKILL by framehost: it was not ready within its load limit of 4 s"
         assert any(line.endswith(final) for line in server.lines), "no line of the stacks is in the reason"

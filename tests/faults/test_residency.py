@@ -133,6 +133,7 @@ def test_a_model_that_cannot_be_loaded_is_said_to_be_so_and_can_be_tried_again(r
         file.touch()
         with server.command("load", "sick") as load:
             assert load.communicate(timeout=GUARD_S) == ("sick@2 is loaded\n", "")
+        server.wait(lambda: server.model("sick")["availability"] == "ready", "the front knows, too")
         assert server.decide("x", model="sick").status == 200
 
 

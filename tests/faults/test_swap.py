@@ -93,7 +93,7 @@ def test_what_was_prepared_for_the_former_runs_there_and_newcomers_on_the_new(ru
         waiting_there = server.soon({"op": "echo"})
         server.queued(1)
         swap = server.command("swap", "toy=toy", "--option", "identity=another")
-        server.line("toy means toy@2 now")
+        server.wait(lambda: server.model()["id"] == "toy@2", "the front takes newcomers to the new one")
         newcomer = server.decide({"op": "echo"})
         assert newcomer.status == 200
         new = newcomer.json["x_toy"]["pid"]

@@ -72,6 +72,18 @@ async def test_a_decision_is_told_as_it_comes_about(main: Main) -> None:
     assert main.server.requests.statistics().ended == {"answered": 1}
 
 
+@pytest.mark.parametrize("weight", ["0", "0.000", " 0 ; x=1"])
+async def test_a_stream_that_is_refused_by_its_weight_is_none(main: Main, weight: str) -> None:
+    """q=0 says that the client does not take it; any other weight is a wish for it."""
+    response = asyncio.create_task(ask(main, Accept=f"text/event-stream;q={weight}, */*"))
+    main.host.answer((await main.host.unit()).call)
+    assert (await response).headers["Content-Type"].startswith("application/json")
+    response = await ask(main, Accept="text/event-stream;q=0.5")
+    assert await event(response) == ("admitted", {"model": "m"})
+    main.host.answer((await main.host.unit()).call)
+    await rest(response)
+
+
 async def test_an_answer_that_is_settled_early_is_told_early(main: Main) -> None:
     """The second unit has not begun when the first question's answer is here; none is told twice."""
     response = await ask(main, "early:2", {"one": NOUL, "two": NOUL, "three": NOUL})

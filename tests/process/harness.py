@@ -191,7 +191,8 @@ class Framehost:
 
     def model(self, name: str | None = None) -> dict[str, Any]:
         """The front's report of one model."""
-        models: dict[str, dict[str, Any]] = self.status()["front"]["models"]
+        front = self.wait(lambda: self.status()["front"], "the front answers")
+        models: dict[str, dict[str, Any]] = front["models"]
         return models[name or next(iter(models))]
 
     def front_pid(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -369,6 +370,15 @@ def test_nobody_there_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert "nothing answers at http://127.0.0.1:1" in said
     assert "framehost serve" in said
+
+
+def test_a_server_that_is_slow_is_not_said_to_be_away(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever believed that would start a second one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = ["--url", url, "--timeout", "0.01", "--state", "s", "--noul", "true=y"]
+        assert supervisor.main(["decide", *options]) == 1
+    assert capsys.readouterr().err == f"framehost decide: no answer from {url} within the --timeout of 0.01 s\n"
 
 
 def test_status_of_nothing_says_how_to_start_one(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from pathlib import Path
 
 import pytest
 
 import supervisor
+from executor_host import curve
 from executor_host.executors.sparrow import BUNDLED
 from executor_host.launch import doors
-from frontend.cli import check, config
+from frontend.cli import config
 from frontend.limits import ServerLimits
 from frontend.toml_file import ConfigurationError
 from protocol import families
@@ -214,6 +214,7 @@ MISTAKES = [
     ('[server]\ndefault = "n"\n[models.m]\nfamily = "sparrow"\n', 2, "server.default", "there is no model 'n'"),
     ("[models.m]\npath = \"x\"\n", 1, "models.m", "the family is missing"),
     ('[models.m]\n\nfamily = "parrot"\n', 3, "models.m.family", "there is no model family 'parrot'; known families"),
+    ('[models."models/m"]\nfamily = "sparrow"\n', 1, "models.models/m", "clients put 'models/' before any name"),
     ('[models.jev-latest]\nfamily = "sparrow"\n', 1, "models.jev-latest", "always means the default model"),
     ('[models.m]\nfamily = "sparrow"\npath = "no/such"\n', 3, "models.m.path", "No such file or directory; names"),
     ('[models.m]\nfamily = "decider"\npath = "nano-robot"\n', 3, "models.m.path", "No such file or directory"),
@@ -499,8 +500,25 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
     assert "max_requests 3, max_cost 400" in said
 
 
+def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server would not start with them, so `check` must not say that all is well."""
+    curve.create(tmp_path, "server")
+    (tmp_path / "allow").mkdir()
+    text = f'[hosts]\nlisten = "127.0.0.1:0"\nkey = "{tmp_path}/KEY"\nallow = "{tmp_path}/allow"\n'
+    text += '[models.m]\nfamily = "sparrow"\nremote = true\n'
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 2
+    assert "framehost.toml: [hosts]: " in (said := capsys.readouterr().err)
+    assert "KEY cannot be read" in said
+    text = text.replace("KEY", "server.key_secret")
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 2
+    assert "allow holds no NAME.key file" in capsys.readouterr().err
+    curve.create(tmp_path / "allow", "host")
+    (tmp_path / "allow" / "host.key_secret").unlink()
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
+
+
 def test_check_of_a_bad_file_is_exit_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`framehost check`: the same line that `serve` would say."""
     file = write(tmp_path, "[server]\nprot = 1\n")
-    assert check.run(argparse.Namespace(config=str(file), path=None, family=None, insecure=False)) == 2
+    assert supervisor.main(["check", "--config", str(file)]) == 2
     assert capsys.readouterr().err.startswith(f"framehost: {file}, line 2, key server.prot: unknown key")

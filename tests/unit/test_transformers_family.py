@@ -309,8 +309,8 @@ def test_more_options_than_labels(served: Callable[[str], Joined]) -> None:
     """The model has a letter for each option, up to Z; the message has both numbers, and the place."""
     wide = {"type": "choice", "criteria": {f"o{index}": None for index in range(27)}}
     error = served("chat").refused("s", {**NOUL, "wide": wide})
-    assert (error.status, error.where) == (422, ("questions", 1))
-    assert "question number 2" in error.message
+    assert (error.status, error.where) == (422, ("questions", "wide"))
+    assert "question 'wide'" in error.message
     assert "26" in error.message
     assert "27" in error.message
 
@@ -327,8 +327,8 @@ def test_a_prompt_above_the_limit(folders: dict[str, Path]) -> None:
     joined = Joined(folders["chat"], max_tokens=200)
     assert joined.facts["limits"]["prompt_tokens"] == 200  # type: ignore[index]
     error = joined.refused(STATE * 2, NOUL)
-    assert (error.status, error.code, error.where) == (400, "max_tokens_exceeded", ("questions", 0))
-    assert "question number 1" in error.message
+    assert (error.status, error.code, error.where) == (400, "max_tokens_exceeded", ("questions", "q"))
+    assert "question 'q'" in error.message
     assert "the limit is 200" in error.message
 
 
@@ -354,7 +354,7 @@ def test_what_a_template_has_no_words_for(tmp_path: Path) -> None:
     folder = tiny_transformers.write_head(tmp_path / "picky", template="{{ state }}" + template)
     joined = Joined(folder)
     error = joined.refused(["s"], NOUL)
-    assert (error.status, error.where) == (400, ("questions", 0))
+    assert (error.status, error.where) == (400, ("questions", "q"))
     assert "no arrays" in error.message
     assert len(error.message) < 300
 

@@ -65,8 +65,8 @@ function reshaped(focus) {
   changed();
 }
 
-function removal(list, index, what, container, least) {
-  const button = element("button", { type: "button", className: "small", "aria-label": `Remove ${what} ${index + 1}` }, "×");
+function removal(list, index, name, container, least) {
+  const button = element("button", { type: "button", className: "small", "aria-label": `Remove ${name}` }, "×");
   button.disabled = list.length <= least;
   button.addEventListener("click", () => {
     list.splice(index, 1);
@@ -90,13 +90,13 @@ function criteria(one, box) {
     one.options.forEach((option, index) => rows.append(element("div", { className: "option" },
       bare(`Name of option ${index + 1}`, option[0], (text) => { option[0] = text; }),
       bare(`Description of option ${index + 1}`, option[1], (text) => { option[1] = text; }),
-      removal(one.options, index, "option", `#${box}-rows`, 1))));
+      removal(one.options, index, `option ${index + 1}`, `#${box}-rows`, 1))));
     return [rows, [add(one.options, () => ["", ""], "an option")]];
   }
   if (one.type === "score") {
     one.levels.forEach((level, index) => rows.append(element("div", { className: "option alone" },
       bare(`Level ${index}`, level, (text) => { one.levels[index] = text; }),
-      removal(one.levels, index, "level", `#${box}-rows`, 1))));
+      removal(one.levels, index, `level ${index}`, `#${box}-rows`, 1))));
     return [rows, [add(one.levels, () => "", "a level")]];
   }
   ["yes", "no"].forEach((side, index) => rows.append(element("div", { className: "option named" },
@@ -213,6 +213,7 @@ function headers() {
 
 /** The document of an answer, or an Error with what the server said. A key that is missing shows its field. */
 async function fetched(path, options = {}) {
+  if (/[^ -~]/.test(sessionStorage.getItem(KEY) ?? "")) throw new Error("the API key is not one line of ASCII");
   const response = await fetch(path, { ...options, headers: headers() });
   const text = await response.text();
   let document_ = null;

@@ -166,12 +166,18 @@ def test_what_is_no_output_is_an_internal_error(processor: EmbeddingProcessor, o
         processor.finish(prepared, outputs)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1000.5, 20])
-def test_a_scale_that_is_none_is_refused(scale: float) -> None:
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1000.5, 10**400, "20", True])
+def test_a_scale_that_is_none_is_refused(scale: object) -> None:
     """Naming the option."""
     with pytest.raises(FamilyOptionError) as refused:
         EmbeddingProcessor.check_options({"scale": scale})
     assert refused.value.key == "scale"
+
+
+def test_a_whole_number_is_a_scale() -> None:
+    """As TOML and JSON have it, and as the documentation writes it."""
+    scale = EmbeddingProcessor.check_options({"scale": 20})["scale"]
+    assert (scale, type(scale)) == (20.0, float)
 
 
 def test_the_host_must_have_loaded_the_same_files(texts: Path, processor: EmbeddingProcessor) -> None:
