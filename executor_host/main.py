@@ -1,7 +1,7 @@
 """One loaded model in one process: load, warm up with a real decision, then receive, execute, send.
 
     python -m executor_host.main --deployment NAME --incarnation ID --directory DIR --family F
-                                 [--path PATH] [--options JSON]
+                                 [--path PATH] [--options JSON] [--taken DESCRIPTOR]
 
 Everything that touches the device happens on this, the main thread. The control thread (control.py)
 answers questions meanwhile. The data socket is bound only after the warm-up, so that nothing can be sent
@@ -30,6 +30,7 @@ from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
 from executor_host.sockets import address_of, open_router, receive, send
+from executor_host.taken import TakenUnits
 from protocol import addresses, families
 from protocol.curve import Security
 from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
@@ -93,14 +94,17 @@ class Host:
         board: Board,
         context: zmq.Context[zmq.Socket[bytes]],
         place: Place,
+        taken: TakenUnits | None = None,
     ) -> None:
-        """Binds the control lane; raises `zmq.ZMQError` when that is not possible. `context` stays the caller's."""
+        """Binds the control lane; raises `zmq.ZMQError` when that is not possible. `context` stays the caller's.
+        `taken`: where it is noted which units were taken; None when nobody could read it."""
         self._family = family
         self._executor = executor
         self._board = board
         self._payload: type[Payload] = families.resolve(family.payload)
         self._context = context
         self._place = place
+        self._taken = taken
         self._control = ControlLane(context, place.control, board, place.security)
         self._looked = 0.0
         self.trouble = ""
@@ -190,6 +194,9 @@ class Host:
             code = "stale_incarnation" if isinstance(error, StaleIncarnation) else "protocol"
             self._reply(peer, error.call, _failure(code, str(error), dispatched=False))
             return True
+        if self._taken is not None:
+            # Before anything else: a death from here on is one with this unit in our hands.
+            self._taken.note(peer, envelope.call)
         key = (peer.decode("ascii", "replace"), envelope.call)
         board.busy_since = time.monotonic()
         board.busy = key
@@ -294,6 +301,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--family", required=True)
     parser.add_argument("--path", default=None)
     parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--taken", type=int, default=None, help="descriptor of the page for taken units")
     return parser.parse_args(argv)
 
 
@@ -313,9 +321,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"cannot start: {error}", file=sys.stderr, flush=True)
         return HostExit.CONFIGURATION
     place = Place(addresses.control(arguments.directory), addresses.data(arguments.directory))
+    taken = None if arguments.taken is None else TakenUnits(arguments.taken)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        return Host(family, executor, board, context, place).run()
+        return Host(family, executor, board, context, place, taken).run()
     finally:
         context.destroy(linger=None)
 

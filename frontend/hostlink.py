@@ -1,8 +1,9 @@
 """The front's side of one host incarnation: two sockets, and the units that are in the host's hands.
 
 The question it answers: whose is this reply? A unit is in `_calls` from the moment its frame is sent until
-the host has answered or is known dead, and exactly one of the two ends it. A reply that matches no entry
-is late (its call ended a moment ago) or unknown: counted, logged, dropped, never given to anyone else.
+the host has answered or is known dead, and exactly one of the two ends it. One that a dead host is known not
+to have taken does not end: it goes back to its queue. A reply that matches no entry is late (its call ended a
+moment ago) or unknown: counted, logged, dropped, never given to anyone else.
 
 Death is not inferred here: not from silence, not from a broken connection. The supervisor knows the process
 handle and says HOST_DOWN; the deployment then calls `end`.
@@ -181,9 +182,12 @@ class HostLink:
         """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
         self._tell(Status())
 
-    def end(self, *, reason: str, retry_after: int, lost: bool = False) -> None:
+    def end(self, *, reason: str, retry_after: int, lost: bool = False, taken: Mapping[str, int] | None = None) -> None:
         """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
-        Second call: Misuse."""
+
+        `taken`: by the epoch of each front, the last call that the host took; what was sent and not taken goes back
+        to its queue. None, not known: all that was sent counts as taken. Second call: Misuse.
+        """
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
         self._ended = True
@@ -192,8 +196,12 @@ class HostLink:
         self._control.close()
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
-        for dispatch in calls.values():
-            dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
+        last = None if taken is None else taken.get(self._epoch, 0)
+        for call, dispatch in calls.items():
+            if last is not None and call > last:
+                dispatch.give_back()
+            else:
+                dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:

@@ -4,8 +4,9 @@ A replica outlives the incarnations of its host: the queue stays, the link is re
 from the supervisor alone.
 
     host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
-    host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched) ─▶ the queue waits, or ends
-                                                                              when no host will come
+    host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched),  ─▶ the queue waits, or ends
+                                        or is queued again if the dead host     when no host will come
+                                        had not taken it
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ class Replica:
         self._on_change()
 
     def host_down(self, down: HostDown, *, wanted_gone: bool) -> None:
-        """The process is gone. Its unit fails at once; the queue stays if another host will come.
+        """The process is gone. Its unit fails at once, or is the first of the queue again if the host had not taken it;
+        the queue stays if another host will come.
 
         `wanted_gone`: it was stopped to make room, which is no failure.
         """
@@ -163,6 +165,7 @@ class Replica:
                 reason=self.unavailable_text(),
                 retry_after=self.retry_after(),
                 lost=down.exit == HostExit.LOST,
+                taken=down.taken,
             )
         if not down.will_restart:
             self._end_waiting()

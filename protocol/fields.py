@@ -85,6 +85,12 @@ def numbers(limit: int) -> Check:
     return lambda value: type(value) is dict and all(one(key) and number(item) for key, item in value.items())
 
 
+def counts(limit: int) -> Check:
+    """A map of counts by non-empty texts of at most `limit` characters."""
+    one, count = text(limit, empty=False), integer(0, limits.MAX_CALL_ID)
+    return lambda value: type(value) is dict and all(one(key) and count(item) for key, item in value.items())
+
+
 def path(value: object) -> bool:
     """A list of keys (text) and indexes (integers)."""
     return type(value) is list and all(type(item) in (str, int) for item in value) and len(value) <= limits.MAX_ITEMS

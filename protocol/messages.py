@@ -32,6 +32,7 @@ from protocol.errors import FAILURES, Malformed
 from protocol.fields import (
     Check,
     boolean,
+    counts,
     describe,
     exactly,
     fraction,
@@ -354,10 +355,15 @@ class HostUp(Message):
         "last_words": _TEXT,
         "will_restart": boolean,
         "retry_after_s": number,
+        "taken": optional(counts(limits.MAX_INCARNATION_CHARS)),
     },
 )
 class HostDown(Message):
-    """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front."""
+    """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front.
+
+    `taken`: by the epoch of each front, the last call that the host took from it; of a front that is not in it, none.
+    The later ones it has not seen. None: not known.
+    """
 
     deployment: str
     replica: int
@@ -367,6 +373,7 @@ class HostDown(Message):
     last_words: str
     will_restart: bool
     retry_after_s: float
+    taken: dict[str, Any] | None = None
 
 
 @_message(

@@ -131,6 +131,7 @@ class RequestEvent(_Word):
     ADMIT = "admit"
     START = "start"
     UNIT_DONE = "unit_done"
+    GIVE_BACK = "give_back"
     ANSWER = "answer"
     REFUSE = "refuse"
     FAIL = "fail"
@@ -155,6 +156,8 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     (RequestState.QUEUED, RequestEvent.START): RequestState.RUNNING,
     # Families with several units queue the next one after each.
     (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
+    # Its host died and had not taken the unit.
+    (RequestState.RUNNING, RequestEvent.GIVE_BACK): RequestState.QUEUED,
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A native dialect may ask nothing, and nothing is executed then.
     (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,

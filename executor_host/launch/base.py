@@ -149,6 +149,11 @@ class ProcessHandle(ABC):
     def describe(self) -> str:
         """Where it runs, for people."""
 
+    def taken(self) -> dict[str, int] | None:
+        """Of a host that has ended: by the epoch of each front, the number of its last unit that the host took. None
+        when that is not known, as of one that may still be running elsewhere."""
+        return None
+
 
 class Connection(Protocol):
     """One of the supervisor's sockets."""

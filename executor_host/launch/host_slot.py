@@ -205,6 +205,7 @@ class HostSlot:
                 last_words=self.last_death[:MAX_TEXT_CHARS],
                 will_restart=delay is not None,
                 retry_after_s=float(self.load_s + (delay or 0.0)),
+                taken=None if self._handle is None else self._handle.taken(),
             )
         )
         # The front first, then the people: a log that cannot be written must not keep a death secret.

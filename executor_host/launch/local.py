@@ -16,6 +16,7 @@ from pathlib import Path
 
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.reaper import Reaper
+from executor_host.taken import TakenPage
 
 STARTED: set[int] = set()
 """The process ids of children that have not been waited for; see `strangers`."""
@@ -91,9 +92,16 @@ class LocalProcess(ProcessHandle):
     """A child of this process."""
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, output: _Output, guard: int, reaper: Reaper | None
+        self,
+        transport: asyncio.SubprocessTransport,
+        output: _Output,
+        guard: int,
+        reaper: Reaper | None,
+        page: TakenPage | None,
     ) -> None:
         self._reaper = reaper
+        self._page = page
+        self._taken: dict[str, int] | None = None
         self._transport = transport
         self._output = output
         self._guard = guard
@@ -109,6 +117,10 @@ class LocalProcess(ProcessHandle):
     async def wait(self) -> ProcessExit:
         await self._output.exited.wait()
         STARTED.discard(self._pid)
+        if self._page is not None:
+            self._taken = self._page.read()
+            self._page.close()
+            self._page = None
         # Whatever it started and left behind is in its group; a group without members is fine.
         self._signal_group(signal.SIGKILL)
         if self._reaper is not None:
@@ -151,6 +163,9 @@ class LocalProcess(ProcessHandle):
     def describe(self) -> str:
         return f"local process {self._pid}"
 
+    def taken(self) -> dict[str, int] | None:
+        return self._taken
+
 
 async def start_process(
     module: str,
@@ -160,12 +175,14 @@ async def start_process(
     descriptors: Sequence[int] = (),
     hidden: Collection[str] = (),
     reaper: Reaper | None = None,
+    page: TakenPage | None = None,
 ) -> LocalProcess:
     """Start one of our modules as a guarded child; `say` gets each line of its output.
 
     Main thread only: the kernel's parent-death signal fires when the *thread* that started the child ends.
     Inherits `descriptors` under the same numbers, and the environment without the variables `hidden`. Raises
-    `OSError` when nothing could be started. `reaper`: who ends what the child starts, should we be killed.
+    `OSError` when nothing could be started. `reaper`: who ends what the child starts, should we be killed. `page`:
+    where a host says what it has taken; closed when the child has ended, and by the caller when none was started.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread: the parent-death signal is bound to it")
@@ -190,7 +207,7 @@ async def start_process(
         raise
     finally:
         os.close(read_end)
-    return LocalProcess(transport, output, write_end, reaper)
+    return LocalProcess(transport, output, write_end, reaper, page)
 
 
 class LocalLauncher(HostLauncher):
@@ -206,13 +223,20 @@ class LocalLauncher(HostLauncher):
         if self._reaper is None:
             self._reaper = Reaper()
         source = f"{spec.deployment.id} {spec.incarnation}"
-        return await start_process(
-            "executor_host.main",
-            spec.arguments(),
-            say=lambda line: self._say(source, line),
-            hidden=self._hidden,
-            reaper=self._reaper,
-        )
+        page = TakenPage()
+        try:
+            return await start_process(
+                "executor_host.main",
+                [*spec.arguments(), "--taken", str(page.descriptor)],
+                say=lambda line: self._say(source, line),
+                descriptors=[page.descriptor],
+                hidden=self._hidden,
+                reaper=self._reaper,
+                page=page,
+            )
+        except BaseException:
+            page.close()
+            raise
 
     def close(self) -> None:
         if self._reaper is not None:

@@ -1,10 +1,12 @@
 """One unit of work, from the queue to its one end.
 
     WAITING ──grant──▶ DISPATCHED ──complete / fail──▶ ENDED
-       │
-       └── caller left, context dead, queue failed ──▶ GONE
+     │   ▲                  │
+     │   └────give back─────┤
+     │                      └── give back, and the caller has left ──▶ GONE
+     └── caller left, context dead, queue failed ─────────────────────▶ GONE
 
-A unit that is GONE was never dispatched. A unit that is DISPATCHED keeps the scheduler's
+A unit that is GONE was never executed. A unit that is DISPATCHED keeps the scheduler's
 permit, its clone of the context and everything its start callable captured until it has
 ENDED, whether or not its caller is still there.
 """
@@ -42,12 +44,13 @@ GONE: Final = Phase.GONE
 
 
 class Dispatch(Generic[T]):
-    """What a start callable is given: the proof of its grant, and the two ways to end the unit.
+    """What a start callable is given: the proof of its grant, the two ways to end the unit, and one to have it granted
+    anew.
 
-    Exactly one of `complete` and `fail` is called exactly once, from inside the start
-    callable or any time later, on the event loop's thread. Both pass the permit on in the
-    same step: when they return, the next unit's start callable has been called. Only the
-    scheduler makes one.
+    Per grant, exactly one of `complete`, `fail` and `give_back` is called exactly once, on the
+    event loop's thread; the first two from inside the start callable or any time later. They
+    pass the permit on in the same step: when they return, the next unit's start callable has
+    been called. Only the scheduler makes one.
     """
 
     __slots__ = (
@@ -122,12 +125,24 @@ class Dispatch(Generic[T]):
         self._end()
         self._scheduler.unit_failed(self, error)
 
+    def give_back(self) -> None:
+        """The unit's host is dead and is known not to have taken it: it waits again, before all others.
+
+        The scheduler must be suspended. If the caller has left, the unit is withdrawn instead. Else it is a
+        waiting unit like any other, and its start callable is called again at its next grant. Misuse after the
+        unit's end, inside its start callable, and in a scheduler that would grant it to the dead host.
+        """
+        if self.phase is not DISPATCHED:
+            raise Misuse(f"{self!r} cannot be given back from here")
+        self._scheduler.unit_given_back(self)
+
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once when the caller leaves, in that same step; at once if it has left.
 
         Several may be registered and are called in order. After the unit's end none is
-        called, because nothing is left to withdraw. What a callback raises is reported to
-        the event loop's exception handler; it reaches neither the caller nor the accounting.
+        called, because nothing is left to withdraw; giving the unit back forgets them. What a
+        callback raises is reported to the event loop's exception handler; it reaches neither
+        the caller nor the accounting.
         """
         if self.phase is not DISPATCHED:
             return
@@ -145,6 +160,11 @@ class Dispatch(Generic[T]):
         start = self._start
         assert start is not None
         start(self)
+
+    def wait_again(self) -> None:
+        """Undo the grant. What the start callable captured is kept for the next one."""
+        self.phase = WAITING
+        self._callbacks = self._granted = None
 
     def abandon(self) -> None:
         """The caller left after the dispatch."""

@@ -11,6 +11,7 @@ The single rule that keeps it correct: **the permit belongs to the unit, not to 
 caller**, and moves only inside `_pump`. A caller that leaves while waiting takes its unit
 out of the queue. A caller that leaves afterwards leaves its unit behind: the permit and
 the unit's clone of the context stay taken until the host has answered or is known dead.
+A dead host's unit that it is known not to have taken is given back: it waits again, at the head.
 
 The hand-over is synchronous. `complete()` of unit k calls the start callable of unit k+1
 before it returns, so a free permit is never visible to a newcomer and no turn of the event
@@ -33,7 +34,7 @@ from frontend.runtime._mint import KEY, require
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import DISPATCHED, ENDED, GONE, WAITING, Dispatch
-from frontend.runtime.signals import Signal, Started
+from frontend.runtime.signals import GivenBack, Signal, Started
 
 T = TypeVar("T")
 
@@ -55,14 +56,17 @@ class SchedulerStatistics:
     occupied: bool
     suspended: bool
     dispatched: int
-    """Units whose start callable returned."""
+    """How often a start callable returned: once per unit, and once more for each time it was given back."""
+
+    given_back: int
+    """How often a unit went back to the head of the queue, because its host died and had not taken it."""
 
     completed: int
     failed: int
     """Units that ended in an error after their grant; a start callable that raised counts here."""
 
     withdrawn: int
-    """Units that ended without a grant: caller left, context dead, or queue failed."""
+    """Units that ended unexecuted: caller left, context dead, or queue failed."""
 
     dropped_results: int
     """Of completed and failed, those whose caller had left."""
@@ -74,7 +78,8 @@ class SchedulerStatistics:
         counts = {
             name: sum(getattr(part, name) for part in parts)
             for name in (
-                "waiting", "running", "abandoned", "dispatched", "completed", "failed", "withdrawn", "dropped_results",
+                "waiting", "running", "abandoned", "dispatched", "given_back",
+                "completed", "failed", "withdrawn", "dropped_results",
             )
         }  # fmt: skip
         return cls(
@@ -119,6 +124,7 @@ class SerialScheduler:
         "_dispatched",
         "_dropped",
         "_failed",
+        "_given_back",
         "_numbers",
         "_occupation",
         "_pumping",
@@ -140,6 +146,7 @@ class SerialScheduler:
         self._pumping = False
         self._numbers = 0
         self._dispatched = 0
+        self._given_back = 0
         self._completed = 0
         self._failed = 0
         self._withdrawn = 0
@@ -153,8 +160,9 @@ class SerialScheduler:
         `context` stays the caller's; the scheduler keeps a clone of it from queueing to the
         unit's end. It is checked before queueing and again immediately before `start`: a
         dead one raises Cancelled or DeadlineExceeded and is not dispatched. `start` is
-        called at most once and kept until the unit's end; what it raises goes to the caller
-        and the unit counts as not dispatched.
+        called once per grant, of which there is a second one only after `Dispatch.give_back`,
+        and kept until the unit's end; what it raises goes to the caller and the unit counts as
+        not dispatched.
 
         Cancelled while waiting: the unit is removed and never dispatched. Cancelled after
         dispatch: CancelledError at once, `on_abandoned` callbacks called, permit and clone
@@ -268,6 +276,7 @@ class SerialScheduler:
             occupied=self._occupation is not None,
             suspended=self._suspended,
             dispatched=self._dispatched,
+            given_back=self._given_back,
             completed=self._completed,
             failed=self._failed,
             withdrawn=self._withdrawn,
@@ -285,6 +294,21 @@ class SerialScheduler:
         """`unit` ended with an error."""
         self._failed += 1
         self._unit_ended(unit, None, error)
+
+    def unit_given_back(self, unit: Dispatch[Any]) -> None:
+        """`unit` was granted to a host that died before it had taken it."""
+        if self._pumping or not self._suspended:
+            raise Misuse(f"{unit!r} would be granted to its dead host again")
+        self._running = None
+        self._given_back += 1
+        if unit.abandoned:
+            self._withdraw(unit, None)
+            return
+        unit.wait_again()
+        self._queue[unit] = None
+        self._queue.move_to_end(unit, last=False)
+        if unit.context is not None and unit.context.observer is not None:
+            unit.call(unit.context.observer, GivenBack(self.name, unit.number, KEY))
 
     def occupation_ended(self, occupation: Occupation) -> None:
         if self._occupation is not occupation:
@@ -358,7 +382,7 @@ class SerialScheduler:
                 self._pump()
 
     def _withdraw(self, unit: Dispatch[Any], error: BaseException | None) -> bool:
-        """End a unit that is out of the queue and was never granted; whether its caller gets the error."""
+        """End a unit that is out of the queue and was never executed; whether its caller gets the error."""
         self._withdrawn += 1
         if error is None:
             unit.let_go(GONE)

@@ -3,11 +3,12 @@
     Admitted   once per request: every refusing layer said yes, the first unit is queued
     Granted    per unit: it holds the scheduler's permit
     Started    per unit: its start callable returned, that is, its frame was sent
+    GivenBack  per unit: its host died and had not taken it; it waits again, before all others
 
-For each unit the order is admitted <= granted < started. A request that is refused, or
-that dies in the queue, never gets further than the last one that is true. "Admitted" does
-not mean "you may stream" and neither implies the other: they are separate types so that
-no route can take one for the other.
+For each unit the order is admitted <= granted < started; one that was given back is granted
+and started anew. A request that is refused, or that dies in the queue, never gets further than
+the last one that is true. "Admitted" does not mean "you may stream" and neither implies the
+other: they are separate types so that no route can take one for the other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from frontend.runtime._mint import KEY, require
 
 
 class Signal:
-    """Base of the three. Frozen, compared by identity; constructing one outside the runtime is Misuse."""
+    """Base of the four. Frozen, compared by identity; constructing one outside the runtime is Misuse."""
 
     # Not a frozen dataclass: three are made for every unit, and that one is filled by the slow way.
     __slots__ = ("_scheduler", "_unit")
@@ -55,5 +56,11 @@ class Granted(Signal):
 
 class Started(Signal):
     """The unit's start callable returned: its frame is on the way and cannot be called back."""
+
+    __slots__ = ()
+
+
+class GivenBack(Signal):
+    """The unit's host died and is known not to have taken it: nothing was executed, and it is the next in the queue."""
 
     __slots__ = ()

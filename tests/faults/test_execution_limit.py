@@ -62,16 +62,25 @@ def test_a_unit_beyond_the_limit_costs_its_own_request_and_no_other(
 
 
 def test_a_stopped_host_is_ended_after_the_limit(runtime: Path) -> None:
-    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it."""
+    """SIGSTOP: it can neither answer nor show its stacks, and SIGKILL still ends it. A unit that it held gets 503; one
+    that it never took is answered by the next."""
+    mark = runtime / "mark"
     with running(runtime, config=limited(runtime)) as server:
-        old = server.host()["pid"]
-        psutil.Process(old).suspend()
-        answer = server.decide("x")
-        assert answer.status == 503
+        host = psutil.Process(server.host()["pid"])
+        held = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)})
+        server.wait(lambda: tagged(mark) == ["a"], "the unit runs")
+        host.suspend()
+        assert held.result(30).status == 503
         server.line("it is stopped (SIGSTOP")
-        answer = server.decide("y")
+        server.wait(lambda: server.model()["availability"] == "ready", "the next one")
+        idle = psutil.Process(server.host()["pid"])
+        idle.suspend()
+        server.wait(lambda: idle.status() == psutil.STATUS_STOPPED, "it is stopped")
+        answer = server.decide({"tag": "b", "mark": str(mark)})
         assert answer.status == 200
-        assert answer.json["x_toy"]["pid"] != old
+        assert answer.json["x_toy"]["pid"] not in (host.pid, idle.pid)
+        assert tagged(mark) == ["a", "b"]
+        assert "execution limit" in server.host()["last_death"]
 
 
 def test_the_unit_of_a_dead_front_has_a_limit_too(runtime: Path) -> None:

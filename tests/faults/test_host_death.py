@@ -26,6 +26,14 @@ def kill_host(server: Framehost, model: str | None = None) -> int:
     return pid
 
 
+def stop_host(server: Framehost) -> psutil.Process:
+    """Stop the idle host, so that it takes nothing of what is sent to it from now."""
+    host = psutil.Process(int(server.host()["pid"]))
+    host.suspend()
+    server.wait(lambda: host.status() == psutil.STATUS_STOPPED, "the host is stopped")
+    return host
+
+
 def test_what_runs_fails_before_the_next_host_is_ready_and_what_waits_is_answered_by_it(runtime: Path) -> None:
     """SIGKILL: 503 with Retry-After for the dispatched one, the queue goes on in order, nothing runs twice."""
     config, gate = gated(runtime)
@@ -56,6 +64,79 @@ def test_what_runs_fails_before_the_next_host_is_ready_and_what_waits_is_answere
         assert len(pids) == 1
         assert died not in pids
         assert tagged(mark) == ["a", "b", "c", "d"], "first come first served, each exactly once"
+        server.wait(server.idle, "idle")
+
+
+def test_what_a_dead_host_had_not_taken_is_answered_by_the_next_in_its_order(runtime: Path) -> None:
+    """Sent to a host that never saw it: 200 from the next one, executed once, and before what was queued behind it."""
+    mark = runtime / "mark"
+    with running(runtime) as server:
+        assert server.decide({"tag": "before", "mark": str(mark)}).status == 200
+        died = stop_host(server)
+        first = server.soon({"tag": "a", "mark": str(mark)})
+        server.running()
+        second = server.soon({"tag": "b", "mark": str(mark)})
+        server.queued(1)
+        died.kill()
+        answers = [first.result(30), second.result(30)]
+        assert [answer.status for answer in answers] == [200, 200]
+        assert {answer.json["x_toy"]["pid"] for answer in answers} == {server.host()["pid"]} != {died.pid}
+        assert tagged(mark) == ["before", "a", "b"], "each exactly once, first come first served"
+        assert server.model()["scheduler"]["given_back"] == 1
+        server.wait(server.idle, "idle")
+
+
+def test_what_a_new_front_sends_is_not_taken_for_what_its_predecessor_sent(runtime: Path) -> None:
+    """Each front counts from 1: the first call of the second front, untaken, is answered though the first front's call
+    of that number was taken; the next one is taken by the next host, and is not sent again when that dies."""
+    mark, never = runtime / "mark", str(runtime / "never")
+    with running(runtime) as server:
+        for tag in ("one", "two"):
+            assert server.decide({"tag": tag, "mark": str(mark)}).status == 200
+        old = server.front_pid()
+        psutil.Process(old).kill()
+
+        def has_the_host() -> bool:
+            front = server.status()["front"]
+            return bool(front and front["pid"] != old and front["models"]["toy"]["availability"] == "ready")
+
+        server.wait(has_the_host, "a new front over the same host")
+        died = stop_host(server)
+        request = server.soon({"tag": "a", "mark": str(mark)})
+        server.running()
+        died.kill()
+        assert request.result(30).status == 200
+        request = server.soon({"op": "wait", "until": never, "tag": "b", "mark": str(mark)})
+        server.wait(lambda: tagged(mark)[-1] == "b", "it runs")
+        kill_host(server)
+        assert request.result(30).status == 503
+        assert tagged(mark) == ["one", "two", "a", "b"]
+
+
+def test_a_client_may_leave_a_unit_that_its_host_had_not_taken(runtime: Path) -> None:
+    """Before the death or after it: whoever leaves takes the unit along, and nothing is left of it."""
+    config, gate = gated(runtime)
+    mark = runtime / "mark"
+    with running(runtime, config=config) as server:
+        died = stop_host(server)
+        leaver = server.open_request({"tag": "before", "mark": str(mark)})
+        server.running()
+        leaver.close()
+        server.wait(lambda: server.model()["scheduler"]["abandoned"] == 1, "it has left")
+        died.kill()
+        server.wait(lambda: server.model()["scheduler"]["withdrawn"] == 1, "the unit is withdrawn")
+        server.wait(lambda: server.model()["availability"] == "ready", "the next host")
+        died = stop_host(server)
+        leaver = server.open_request({"tag": "after", "mark": str(mark)})
+        server.running()
+        gate.unlink()
+        died.kill()
+        server.queued(1)
+        leaver.close()
+        server.wait(lambda: server.model()["scheduler"]["withdrawn"] == 2, "the unit is withdrawn")
+        gate.touch()
+        assert server.decide({"tag": "next", "mark": str(mark)}).status == 200
+        assert tagged(mark) == ["next"]
         server.wait(server.idle, "idle")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -141,6 +142,25 @@ async def test_a_host_runs_in_a_group_of_its_own_and_says_who_it_is(tmp_path: Pa
     launcher.close()
     assert {source for source, _ in said} == {"m@1 1-a"}
     assert "no model family" in said[-1][1]
+    assert handle.taken() is None, "it ended before it could take anything"
+    assert pages() == []
+
+
+def pages() -> list[str]:
+    """The pages for taken units that this process holds open."""
+    targets = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [target for target in targets if "framehost-taken" in target]
+
+
+async def test_a_host_that_cannot_be_started_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page was made first; nobody will write to it."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    launcher = LocalLauncher(lambda *_: None)
+    deployment = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
+    with pytest.raises(OSError, match="missing"):
+        await launcher.start(HostSpec(deployment, incarnation="1-a", directory=str(tmp_path)))
+    launcher.close()
+    assert pages() == []
 
 
 async def test_the_environment_of_the_parent_does_not_shadow_our_packages(

@@ -2,8 +2,9 @@
 
 Two deployments with both admission layers, requests of one or several units with and
 without deadlines, internal work without a context, callers that leave, time that passes,
-hosts that answer, fail, die and come back, queues that are given up, fronts that restart.
-The loop turns only when a rule says so, so events also meet within one tick.
+hosts that answer, fail, die with a unit or without having taken it, and come back, queues
+that are given up, fronts that restart. The loop turns only when a rule says so, so events
+also meet within one tick.
 
 What is checked after every step is derived from what the test did, not from the runtime's
 own counters:
@@ -32,7 +33,7 @@ from frontend.runtime.admission import BoundedAdmission, Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import Occupation, SerialScheduler
-from frontend.runtime.signals import Signal
+from frontend.runtime.signals import GivenBack, Signal
 from tests.virtual_time import VirtualTimeLoop
 
 Manner = Literal["later", "at once", "fails at once", "raises"]
@@ -70,7 +71,7 @@ class Request:
     trace: list[str] = field(default_factory=list)
 
     def observe(self, signal: Signal) -> None:
-        self.trace.append(type(signal).__name__[0])
+        self.trace.append("B" if isinstance(signal, GivenBack) else type(signal).__name__[0])
 
     def dead(self, now: float) -> bool:
         """Whether nobody waits for it any more, so that others may pass it."""
@@ -93,6 +94,7 @@ class Model:
         self.occupation: Occupation | None = None
         self.suspended = False
         self.queued = 0
+        self.given_back = 0
 
     def alive(self) -> list[Request]:
         return [request for request in self.requests if request.outcome is None]
@@ -259,16 +261,23 @@ class RuntimeMachine(RuleBasedStateMachine):
             if model.running is not None:
                 self.end(model, model.running[1], well=outcome)
 
-    @rule(which=models, happens=rarely)
-    def host_dies(self, which: int, happens: bool) -> None:
+    @rule(which=models, happens=rarely, took=st.booleans())
+    def host_dies(self, which: int, happens: bool, took: bool) -> None:
+        """With its unit, or without having taken it."""
         model = self.models[which]
         if not happens:
             return
         if not model.suspended:
             model.suspended = True
             model.scheduler.suspend()
-        if model.running is not None:
+        if model.running is not None and took:
             self.end(model, model.running[1], well=False)
+        elif model.running is not None:
+            (request, dispatch), model.running = model.running, None
+            model.given_back += 1
+            if request.outcome is None:
+                model.line.insert(0, request)
+            dispatch.give_back()
 
     @rule(which=models)
     def host_returns(self, which: int) -> None:
@@ -345,6 +354,7 @@ class RuntimeMachine(RuleBasedStateMachine):
             assert len(living) <= seen.waiting <= len(model.line)
             assert model.queued == seen.waiting + seen.running + seen.completed + seen.failed + seen.withdrawn
             assert seen.dropped_results <= seen.completed + seen.failed
+            assert seen.given_back == model.given_back
 
     @invariant()
     def a_free_permit_and_a_waiting_unit_never_exist_together(self) -> None:
@@ -357,12 +367,13 @@ class RuntimeMachine(RuleBasedStateMachine):
         for model in self.models:
             for request in model.requests:
                 trace = "".join(request.trace)
-                # Admitted once, then grants and starts in turn; a grant without a start ends the trace.
-                assert re.fullmatch(r"(A(GS)*G?)?", trace), trace
+                # Admitted once, then grants and starts in turn; a grant without a start ends the trace. Only what was
+                # started is given back, and then it is granted anew.
+                assert re.fullmatch(r"(A(GSB?)*G?)?", trace), trace
                 if request.outcome == "refused":
                     assert trace == ""
                 if request.outcome == "answered" and not request.internal:
-                    assert trace == "A" + "GS" * request.units
+                    assert trace.replace("GSB", "") == "A" + "GS" * request.units
 
     def teardown(self) -> None:
         try:

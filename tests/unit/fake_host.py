@@ -53,7 +53,14 @@ class FakeHost:
             facts={"identity": identity},
         )
 
-    def down(self, deployment: str = "m@1", *, will_restart: bool = True, retry_after_s: float = 0.5) -> HostDown:
+    def down(
+        self,
+        deployment: str = "m@1",
+        *,
+        will_restart: bool = True,
+        retry_after_s: float = 0.5,
+        taken: dict[str, int] | None = None,
+    ) -> HostDown:
         """What the supervisor would say of its end."""
         return HostDown(
             deployment=deployment,
@@ -64,6 +71,7 @@ class FakeHost:
             last_words="killed by SIGKILL",
             will_restart=will_restart,
             retry_after_s=retry_after_s,
+            taken=taken,
         )
 
     def _on_control(self, frames: list[bytes]) -> None:

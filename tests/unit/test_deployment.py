@@ -177,6 +177,72 @@ async def test_a_death_fails_what_runs_and_keeps_what_waits(bench: Bench) -> Non
     assert bench.held() == [(0, 0), (0, 0)]
 
 
+@pytest.mark.parametrize("taken", [{}, {"front-1": 1}, {"front-0": 9, "front-1": 1}], ids=["nothing", "1", "others"])
+async def test_what_a_dead_host_had_not_taken_keeps_its_place(bench: Bench, taken: dict[str, int]) -> None:
+    """Call 2 was sent to it and is not among what it took: it is the first that the next incarnation gets."""
+    host = await bench.host("1-a")
+    before = bench.ask("zero")
+    host.answer((await host.unit()).call)
+    await before
+    first, second = bench.ask("one"), bench.ask("two")
+    sent = await host.unit()
+    await bench.waiting(1)
+    bench.deployment.host_down(host.down(taken=taken))
+    await bench.waiting(2)
+    assert bench.table.statistics().open == 2
+    successor = await bench.host("2-b")
+    again = await successor.unit()
+    assert (sent.call, again.call) == (2, 1)
+    assert again.message == sent.message
+    successor.answer(again.call)
+    await first
+    assert not second.done()
+    successor.answer((await successor.unit()).call)
+    await second
+    assert bench.held() == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("taken", [None, {"front-1": 1}, {"front-1": 2}], ids=["not known", "1", "more"])
+async def test_what_a_dead_host_had_taken_is_not_sent_again(bench: Bench, taken: dict[str, int] | None) -> None:
+    """Its number, a later one, or no word about it: it may have been executed, and ends with 503."""
+    host = await bench.host("1-a")
+    asked = bench.ask()
+    await host.unit()
+    bench.deployment.host_down(host.down(taken=taken))
+    with pytest.raises(HostDied) as caught:
+        await asked
+    assert caught.value.dispatched
+    assert (await bench.host("2-b")).units.empty()
+
+
+async def test_what_was_not_taken_ends_as_what_waits_does(bench: Bench) -> None:
+    """No host will come, or one with other weights, or the client leaves: not dispatched, nothing left."""
+    host = await bench.host("1-a", identity="old")
+    asked = bench.ask()
+    await host.unit()
+    bench.deployment.host_down(host.down(taken={}))
+    await bench.waiting(1)
+    host = await bench.host("2-b", identity="new")
+    with pytest.raises(HostDied, match="was replaced") as replaced:
+        await asked
+    leaver = bench.ask()
+    await host.unit()
+    bench.deployment.host_down(host.down(taken={}))
+    await bench.waiting(1)
+    leaver.cancel()
+    await bench.waiting(0)
+    host = await bench.host("3-c", identity="new")
+    asked = bench.ask()
+    await host.unit()
+    bench.deployment.host_down(host.down(will_restart=False, taken={}))
+    with pytest.raises(HostDied) as final:
+        await asked
+    assert replaced.value.dispatched is final.value.dispatched is False
+    assert host.cancels.empty()
+    assert bench.held() == [(0, 0), (0, 0)]
+    assert bench.table.statistics().ended == {"failed": 2, "cancelled": 1}
+
+
 async def test_the_end_of_a_former_incarnation_does_not_end_this_one(bench: Bench) -> None:
     """A late HOST_DOWN names an incarnation that is not linked: nothing happens to the one that is."""
     first = await bench.host("1-a")

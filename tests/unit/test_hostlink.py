@@ -316,6 +316,26 @@ async def test_the_end_fails_what_is_out_and_only_that(link: Linked) -> None:
         await link.ask()
 
 
+async def test_the_end_gives_back_what_the_host_had_not_taken(link: Linked) -> None:
+    """Call 1 was taken and fails; call 2, of another queue, was not and waits again; another front's say nothing."""
+    other = SerialScheduler("other")
+    taken = link.ask()
+    await link.host.unit()
+    sent = asyncio.get_running_loop().create_task(other.run(lambda dispatch: link.link.send(dispatch, {}, None)))
+    await link.host.unit()
+    for scheduler in (link.scheduler, other):
+        scheduler.suspend()
+    link.link.end(reason="it died", retry_after=3, taken={"front-1": 1, "front-0": 7})
+    with pytest.raises(HostDied) as caught:
+        await taken
+    assert caught.value.dispatched is True
+    assert (other.statistics().waiting, other.statistics().running) == (1, 0)
+    assert link.link.statistics().outstanding == 0
+    other.fail_waiting(lambda: HostDied("no more", dispatched=False, retry_after=1))
+    with pytest.raises(HostDied, match="was not started"):
+        await sent
+
+
 async def test_a_client_that_leaves_after_the_end_tells_nobody(link: Linked) -> None:
     """Death and cancellation in the same tick: one end, no message to a closed socket."""
     asked = link.ask()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from executor_host.launch import hosts, probes, pulse, slots, stacks
+from executor_host.launch import base, hosts, probes, pulse, stacks
 from executor_host.launch.policy import RestartLimits, RestartPolicy
 from frontend.cli import config
 from protocol import families
@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_the_program() -> None:
     assert f"asks every {pulse.ASK_EVERY_S:g} s" in DOCUMENT
     assert f"not ready after {pulse.SILENT_S:g} s" in DOCUMENT
     assert f"| taking stacks | {stacks.DUMP_WAIT_S:g} s |" in DOCUMENT
-    assert f"the last {slots.LAST_WORDS_CHARS:,} characters" in DOCUMENT
+    assert f"the last {base.LAST_WORDS_CHARS:,} characters" in DOCUMENT
     assert f"has {probes.TIMEOUT_S:g} s, and beyond {probes.MAX_CONNECTIONS} the oldest" in DOCUMENT
     limits = RestartLimits(budget=config.DEFAULT_RESTARTS)
     policy = RestartPolicy(limits)

@@ -38,6 +38,9 @@ class Handle:
     def describe(self) -> str:
         return "a process of the test"
 
+    def taken(self) -> dict[str, int] | None:
+        return {"front-1": 7}
+
 
 class Owner:
     """As much of a supervisor as a slot asks for; the stop comes while a process is being started."""
@@ -51,6 +54,7 @@ class Owner:
         self.handle = Handle()
         self.launcher = SimpleNamespace(start=self._start)
         self.epoch = "e"
+        self.told: list[Any] = []
 
     async def _start(self, *_: Any, **__: Any) -> Handle:
         self.stopping = True
@@ -63,7 +67,7 @@ class Owner:
         return "1-00000000"
 
     def tell_front(self, message: Any) -> None:
-        pass
+        self.told.append(message)
 
     def died(self, who: str, how: str) -> None:
         pass
@@ -102,6 +106,23 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
     async with asyncio.timeout(10):
         await HostSlot(owner, spec).start()  # type: ignore[arg-type]
     assert owner.handle.killed.is_set()
+    (down,) = owner.told
+    assert down.taken == {"front-1": 7}, "the front is told what its process handle knows"
+
+
+async def test_of_a_host_that_could_not_be_started_nothing_is_known(tmp_path: Any) -> None:
+    """There is no process handle to ask."""
+    owner = Owner(tmp_path)
+
+    async def refuse(*_: Any) -> Handle:
+        owner.stopping = True
+        raise OSError("no more processes")
+
+    owner.launcher = SimpleNamespace(start=refuse)
+    spec = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
+    async with asyncio.timeout(10):
+        await HostSlot(owner, spec).start()  # type: ignore[arg-type]
+    assert [down.taken for down in owner.told] == [None]
 
 
 async def test_what_ends_by_itself_while_its_stacks_are_taken_leaves_no_cause_to_the_next(

@@ -65,6 +65,7 @@ MESSAGES: tuple[Message, ...] = (
         last_words="",
         will_restart=True,
         retry_after_s=1,
+        taken={"3-aa": 7},
     ),
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
     Want(wanted=["m@1"], idle={"n@2": 1.5}),

@@ -317,6 +317,11 @@ WRONG_VALUES: list[Message] = [
     Deployment(models=[], default="", server={}, open=True),
     HostDown(**DOWN, exit=2**31, retry_after_s=0),
     HostDown(**DOWN, exit=0, retry_after_s=float("inf")),
+    HostDown(**DOWN, exit=0, retry_after_s=0, taken={"3-aa": -1}),
+    HostDown(**DOWN, exit=0, retry_after_s=0, taken={"3-aa": 1.0}),
+    HostDown(**DOWN, exit=0, retry_after_s=0, taken={"": 1}),
+    HostDown(**DOWN, exit=0, retry_after_s=0, taken={"e" * 41: 1}),
+    HostDown(**DOWN, exit=0, retry_after_s=0, taken=[]),  # type: ignore[arg-type]
 ]
 
 

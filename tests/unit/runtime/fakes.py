@@ -37,6 +37,10 @@ class FakeHost:
     def fail(self, name: str, error: BaseException) -> None:
         self.busy.pop(name).fail(error)
 
+    def give_back(self, name: str) -> None:
+        """It dies and has not taken it."""
+        self.busy.pop(name).give_back()
+
 
 def new_context(
     *permits: Permit, deadline: float | None = None, observer: Callable[[Signal], None] | None = None

@@ -470,6 +470,7 @@ async def test_a_scheduler_speaks() -> None:
         occupied=False,
         suspended=False,
         dispatched=1,
+        given_back=0,
         completed=0,
         failed=0,
         withdrawn=0,
