@@ -33,10 +33,11 @@ class Site:
         (self.allow / "host.key").write_bytes((folder / "host.key").read_bytes())
         self.hosts: list[subprocess.Popen[str]] = []
 
-    def configuration(self, family: str = "toy", path: str = "", **options: Any) -> Path:
+    def configuration(self, family: str = "toy", path: str = "", restarts: int = 0, **options: Any) -> Path:
+        """`restarts`: of processes that are started here, as the front is; a remote host is not."""
         lines = [
             "[server]",
-            "restarts = 0",  # of processes that are started here; a remote host is not
+            f"restarts = {restarts}",
             "[hosts]",
             'listen = "127.0.0.1:0"',
             f"key = {json.dumps(str(self.folder / 'server.key_secret'))}",
@@ -159,7 +160,7 @@ def test_a_host_whose_server_is_gone_ends_itself(runtime: Path) -> None:
 
 def test_a_new_front_finds_the_remote_host_warm(runtime: Path) -> None:
     """A front's death costs a remote host nothing: the new one dials the same incarnation."""
-    with on_site(runtime) as (site, server):
+    with on_site(runtime, restarts=1) as (site, server):
         site.host(server)
         server.opened()
         before = server.host("judge")["incarnation"]
