@@ -33,8 +33,7 @@ class Site:
         (self.allow / "host.key").write_bytes((folder / "host.key").read_bytes())
         self.hosts: list[subprocess.Popen[str]] = []
 
-    def configuration(self, family: str = "toy", path: str = "", restarts: int = 0, **options: Any) -> Path:
-        """`restarts`: of processes that are started here, as the front is; a remote host is not."""
+    def configuration(self, family: str = "toy", path: str = "", restarts: int = 5, **options: Any) -> Path:
         lines = [
             "[server]",
             f"restarts = {restarts}",
@@ -110,7 +109,8 @@ def test_a_host_from_elsewhere_serves_as_a_local_one(runtime: Path) -> None:
 def test_a_host_that_dies_is_lost_and_the_queue_waits_for_the_next(runtime: Path) -> None:
     """The running request gets 503 and is never sent again; the queued one is answered by the host that comes next."""
     mark, until = runtime / "mark", runtime / "until"
-    with on_site(runtime) as (site, server):
+    # Those are restarts of what is started here, which a remote host is not.
+    with on_site(runtime, restarts=0) as (site, server):
         first = site.host(server)
         server.opened()
         running_one = server.soon({"op": "wait", "until": str(until), "tag": "a", "mark": str(mark)})
@@ -160,7 +160,7 @@ def test_a_host_whose_server_is_gone_ends_itself(runtime: Path) -> None:
 
 def test_a_new_front_finds_the_remote_host_warm(runtime: Path) -> None:
     """A front's death costs a remote host nothing: the new one dials the same incarnation."""
-    with on_site(runtime, restarts=1) as (site, server):
+    with on_site(runtime) as (site, server):
         site.host(server)
         server.opened()
         before = server.host("judge")["incarnation"]
