@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import secrets
 import signal
@@ -444,6 +445,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             return error.status
 
         log = LogWriter(STDERR)
+        # What the loop and the sockets have to say goes the same way, or it would wait for the reader after all.
+        logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
         async def run() -> ServeExit:
             return await Supervisor(configuration, doors, log).run()
