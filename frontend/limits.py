@@ -38,6 +38,12 @@ The longest Retry-After we send: what we would tell the client to wait, we may a
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
 
+MAX_HEAD_LINE_BYTES: Final = 8190
+"""Of the request line, and of one header field; the library's default, which is Apache's."""
+
+MAX_HEADER_FIELDS: Final = 128
+"""Of one request; the library's default."""
+
 LINGERING_S: Final = 2.0
 """After a refused upload, how long the rest of it is still read and dropped, so that the client can read the
 answer before its connection is reset; the library's default is 10 s."""

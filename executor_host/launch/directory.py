@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,9 @@ from protocol import addresses
 
 INCARNATION_DIRECTORY_CHARS = 18
 """Longest name of an incarnation: a counter, a dash and eight hexadecimal digits."""
+
+LOCK_TRIES = 100
+"""How often a lock is taken anew because it went with the server that had it. Once is rare."""
 
 ANOTHER_PORT = "choose another port with --port (make serve PORT=...)"
 """What to do about a port that cannot be had."""
@@ -54,25 +58,54 @@ class RuntimeDirectory:
         root = self.path.parent.parent
         if not root.is_dir():
             raise DirectoryError(f"{root} is no directory; make it, or set XDG_RUNTIME_DIR to one that is there")
-        self._make_private(self.path.parent)
-        self._make_private(self.path)
-        lock = self.path / addresses.LOCK_NAME
-        with _usable(lock):
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for _ in range(LOCK_TRIES):
+            try:
+                self._lock = self._take_lock(port)
+                break
+            except DirectoryError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                # The server that had it has just ended, and taken it away.
+        else:
+            raise DirectoryError(f"the runtime directory {self.path} is removed again and again")
         try:
-            with _usable(lock):
-                try:
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise AlreadyRunning(
-                        f"a framehost is already running on port {port} (lock {lock}); {ANOTHER_PORT}"
-                    ) from None
             with _usable(self.path):
                 self._clean()
                 self.launch.mkdir(mode=0o700)
         except BaseException:
             os.close(self._lock)
             raise
+
+    def _take_lock(self, port: int) -> int:
+        """The descriptor of the locked lock file. A `DirectoryError` whose cause is a `FileNotFoundError` says that the
+        folder or the file went meanwhile: what we hold then, if anything, keeps nobody out."""
+        self._make_private(self.path.parent)
+        self._make_private(self.path)
+        path = self.path / addresses.LOCK_NAME
+        with _usable(path):
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with _usable(path):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise AlreadyRunning(
+                        f"a framehost is already running on port {port} (lock {path}); {ANOTHER_PORT}"
+                    ) from None
+                if not self._is_there(lock):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+
+    def _is_there(self, lock: int) -> bool:
+        """Whether whoever opens the lock file's path now gets the file that we have open."""
+        try:
+            found = (self.path / addresses.LOCK_NAME).stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(lock))
 
     @staticmethod
     def _make_private(path: Path) -> None:
@@ -112,10 +145,14 @@ class RuntimeDirectory:
             temporary.replace(self.path / addresses.INFO_NAME)
 
     def close(self) -> None:
-        """Remove this launch's directory and release the lock. Idempotent."""
+        """Remove what is ours, the lock file last, and release the lock. Idempotent."""
         if self._lock >= 0:
-            with contextlib.suppress(OSError):
-                (self.path / addresses.INFO_NAME).unlink(missing_ok=True)
             shutil.rmtree(self.launch, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                # If a cleaner has taken ours away, another server may have made its own.
+                if self._is_there(self._lock):
+                    (self.path / addresses.INFO_NAME).unlink(missing_ok=True)
+                    (self.path / addresses.LOCK_NAME).unlink()
+                    self.path.rmdir()  # not empty when the next server has begun in it
             os.close(self._lock)
             self._lock = -1

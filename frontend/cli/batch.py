@@ -50,7 +50,8 @@ def add_to(commands: Any) -> None:
         help="ask a running server about every line of a file",
         description="Ask a running server about every line of a JSONL file and write a line for each, in order. A line "
         "is a request body; with --questions it may be a state alone. Run the same command again and it goes on where "
-        "it stopped. Exit status 1: some lines are errors; 3: it stopped before the last line.",
+        "it stopped. Exit status: 0 every line is answered; 1 some lines are errors; 2 a mistake in the options or "
+        "the files, and nothing was written; 3 it stopped before the last line; 130 interrupted.",
     )
     batch.add_argument("input", metavar="IN.jsonl", help="the requests, a JSON object in each line")
     batch.add_argument("output", metavar="OUT.jsonl", help="the answers; what is there already is kept")
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return _answer(Sender(target, arguments.concurrency), requests, output, done, errors, total)
     except (UsageError, OSError) as error:
-        return _say(str(error), EXIT_USAGE)
+        return _say(client.told(error), EXIT_USAGE)
     except UnicodeError:
         return _say("the options have to be UTF-8 text", EXIT_USAGE)
     except KeyboardInterrupt:
@@ -187,7 +188,7 @@ def _answer(
             done += 1
             bar.advance(failed=outcome.error is not None)
     except (Stopped, OSError) as error:
-        status, why = EXIT_STOPPED, str(error)
+        status, why = EXIT_STOPPED, client.told(error)
     except KeyboardInterrupt:
         status, why = EXIT_INTERRUPTED, "interrupted"
     finally:

@@ -9,16 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.helpers import set_exception
 from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from frontend import limits
 from frontend.http import ingress, routes
 
 log = logging.getLogger("framehost.http")
+
+
+_TOO_MANY: Final = "Too many headers received"
+"""The library has no class for it."""
+
+
+def _above_a_limit(error: BaseException | None) -> str:
+    """What to say of a head that is HTTP and too large; empty for anything else."""
+    if isinstance(error, LineTooLong):
+        return f"the request line and each header field have at most {limits.MAX_HEAD_LINE_BYTES} bytes"
+    if isinstance(error, BadHttpMessage) and error.message == _TOO_MANY:
+        return f"a request has at most {limits.MAX_HEADER_FIELDS} header fields"
+    return ""
 
 
 class ClientConnection(web.RequestHandler):
@@ -39,6 +53,9 @@ class ClientConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # the library's own way to say "none"
             keepalive_timeout=limits.KEEPALIVE_S,
             lingering_time=limits.LINGERING_S,
+            max_line_size=limits.MAX_HEAD_LINE_BYTES,
+            max_field_size=limits.MAX_HEAD_LINE_BYTES,
+            max_headers=limits.MAX_HEADER_FIELDS,
             auto_decompress=False,  # `ingress` does, and notices a body that was cut
         )
 
@@ -89,7 +106,9 @@ class ClientConnection(web.RequestHandler):
             text = "the server failed on this request; its log has the reason"
         else:
             log.debug("not a request: %r", exc)
-            text = f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"
+            text = _above_a_limit(exc) or (
+                f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"
+            )
         response = self._render(request, status, text)
         response.force_close()
         return response

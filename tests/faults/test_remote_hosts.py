@@ -199,6 +199,28 @@ def test_a_host_that_cannot_load_says_so_to_the_server(runtime: Path) -> None:
         server.opened()
 
 
+def test_what_operators_may_order_of_a_model_whose_hosts_dial_in(runtime: Path) -> None:
+    """No swap, which happens where the hosts are, and no unload of one that is there; the wait for one can be ended,
+    and a request begins it anew."""
+    with on_site(runtime) as (site, server):
+        first = site.host(server)
+        server.opened()
+        status, told = server.swap("judge=toy")
+        assert (status, "the hosts of 'judge' are started elsewhere" in told) == (2, True)
+        assert server.order("cancel", "judge").code == "conflict"
+        assert server.order("unload", "judge").message == "judge@1 is pinned"
+        seen = len(server.lines)
+        first.kill()
+        server.line("waiting for a host to dial in", after=seen)
+        assert server.order("unload", "judge").message == "judge@1 is unloaded"
+        assert server.host("judge")["state"] == "absent"
+        seen = len(server.lines)
+        asked = server.soon("x")
+        server.line("waiting for a host to dial in", after=seen)
+        site.host(server)
+        assert asked.result(GUARD_S).status == 200
+
+
 def test_what_the_front_needs_of_a_checkpoint_comes_with_the_facts(runtime: Path) -> None:
     """The front has no checkpoint, prepares from the files that the host sent, and answers as a local server does."""
     pytest.importorskip("torch")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +69,70 @@ def test_a_second_one_hears_how_to_choose_another_port(runtime: Path) -> None:
     with pytest.raises(AlreadyRunning, match=r"already running on port 1 .*--port .*PORT="):
         RuntimeDirectory(1, base=str(runtime))
     directory.close()
+
+
+def test_a_clean_end_leaves_nothing(runtime: Path) -> None:
+    """No folder per port that was ever used."""
+    directory = RuntimeDirectory(1, base=str(runtime))
+    directory.publish(management="m", url="u")
+    directory.close()
+    assert list(directory.path.parent.iterdir()) == []
+
+
+def test_a_lock_that_went_with_its_server_is_not_held(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened before the other one took it away, locked after: that keeps nobody out, and is taken anew."""
+    first = RuntimeDirectory(1, base=str(runtime))
+    locking = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        first.close()
+        locking(descriptor, operation)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", late)
+        second = RuntimeDirectory(1, base=str(runtime))
+    with pytest.raises(AlreadyRunning):
+        RuntimeDirectory(1, base=str(runtime))
+    second.close()
+    assert list(second.path.parent.iterdir()) == []
+
+
+def test_a_folder_that_went_with_its_server_is_made_again(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found when it was there, gone when the lock is opened; and one that goes again and again is named."""
+    first = RuntimeDirectory(1, base=str(runtime))
+    opening = os.open
+
+    def late(path: Any, *arguments: int, **options: Any) -> int:
+        if Path(path).name == "lock":
+            first.close()
+        return opening(path, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", late)
+        second = RuntimeDirectory(1, base=str(runtime))
+    second.close()
+
+    def never(path: Any, *arguments: int) -> int:
+        Path(path).parent.rmdir()
+        return opening(path, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", never)
+        with pytest.raises(DirectoryError, match="removed again and again"):
+            RuntimeDirectory(1, base=str(runtime))
+
+
+def test_the_lock_of_another_server_is_left_alone(runtime: Path) -> None:
+    """A cleaner took ours away and another server came: what is there now is its own."""
+    first = RuntimeDirectory(1, base=str(runtime))
+    shutil.rmtree(first.path)
+    second = RuntimeDirectory(1, base=str(runtime))
+    second.publish(management="m", url="u")
+    first.close()
+    with pytest.raises(AlreadyRunning):
+        RuntimeDirectory(1, base=str(runtime))
+    assert {path.name for path in second.path.iterdir()} == {"lock", "supervisor.json", second.launch.name}
+    second.close()
 
 
 @pytest.mark.parametrize(
