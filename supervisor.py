@@ -20,9 +20,9 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from executor_host import inspection
-from executor_host.launch import local, strangers
+from executor_host.launch import local, stop_signals, strangers
 from executor_host.launch import swap as swapping
 from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.console import Console
@@ -48,6 +48,7 @@ from executor_host.launch.orders import Invalid, Orders
 from executor_host.launch.probes import ProbeServer
 from executor_host.launch.report import Reports
 from executor_host.launch.residency import Bounds
+from executor_host.launch.upkeep import Upkeep
 from frontend import keys, sockets
 from frontend.cli import config
 from frontend.cli.configuration import Configuration, Endpoint, ModelConfig, exposed
@@ -98,6 +99,8 @@ class Supervisor:
         self._counter = 0
         self._open = False
         self._stop = asyncio.Event()
+        self._over = False
+        """Whether the last line has been said."""
         self._failure: ServeExit | None = None
         self._progressed = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -119,15 +122,14 @@ class Supervisor:
             default=configuration.default,
             limits=self.server_limits,
         )
+        self._upkeep = Upkeep([door.directory for door in doors.inherited], self._management.listen_again, console.say)
         self._probes = None if doors.health is None else ProbeServer(doors.health, self._reports.health)
 
     # Life
 
     async def run(self) -> ServeExit:
         """Serve until a signal or a failure; returns the exit status of the command."""
-        # SIGHUP: a closed terminal is a requested stop, too.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self.loop.add_signal_handler(number, self._signalled)
+        stop_signals.OURS.tell(self._asked_to_stop)
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
@@ -156,6 +158,8 @@ class Supervisor:
 
     def _ended(self, drained: bool) -> ServeExit:
         """The exit status, after the last line, which says it to who reads the log and not the status."""
+        stop_signals.OURS.ignore()
+        self._over = True
         if self._failure is not None:
             status, how = self._failure, "because of the failure above"
         elif drained:
@@ -186,6 +190,7 @@ class Supervisor:
             self._front.look()
             for slot in self._fleet.slots:
                 slot.look()
+            self._upkeep.look()
             if os.getpid() == 1:
                 strangers.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
@@ -218,7 +223,13 @@ class Supervisor:
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, deadline - self.loop.time()))
 
+    def _asked_to_stop(self) -> None:
+        """In the middle of anything; what follows is done in a step of the loop of its own."""
+        self.loop.call_soon_threadsafe(self._signalled)
+
     def _signalled(self) -> None:
+        if self._over:
+            return
         if self.is_stopping():
             # The second signal: nobody wants to wait. The guards take down whatever is left.
             self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
@@ -348,6 +359,7 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
+        self._upkeep.look()  # it dials the management address at once
         doors = self._doors
         return FrontCommand(
             [
@@ -428,6 +440,14 @@ class Supervisor:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    stop_signals.OURS.install()
+    try:
+        return _served(arguments)
+    finally:
+        stop_signals.OURS.ignore()
+
+
+def _served(arguments: argparse.Namespace) -> int:
     try:
         configuration = configured(arguments)
     except ConfigurationError as error:
@@ -444,6 +464,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             return error.status
 
         log = LogWriter(STDERR)
+        # What the loop and the sockets have to say goes the same way, or it would wait for the reader after all.
+        logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
         async def run() -> ServeExit:
             return await Supervisor(configuration, doors, log).run()

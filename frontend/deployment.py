@@ -302,7 +302,7 @@ class Deployment:
                     await self._changed.wait()
         except asyncio.CancelledError:
             remaining = None if context.closed else context.remaining()
-            if remaining is not None and remaining <= 0:
+            if remaining is not None and remaining <= limits.TIMER_SLACK_S:
                 # Its time is over. There was never a host to run out of time on.
                 text = f"model {self.name!r} could not be loaded within the request's time: it is "
                 raise Unavailable(f"{text}{self.availability.value}", retry_after=self._retry_after()) from None

@@ -35,6 +35,9 @@ RESTART_WAIT_S: Final = 5.0
 """A newcomer waits for a host that is expected back within this time, else it is refused with Retry-After.
 The longest Retry-After we send: what we would tell the client to wait, we may as well wait for it."""
 
+TIMER_SLACK_S: Final = 0.01
+"""A timer may fire this much early by the clock that it was set by: the loop counts in milliseconds."""
+
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
 

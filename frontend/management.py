@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from frontend import sockets
+from frontend import limits, sockets
 from frontend.deployment import Deployment
 from frontend.server import Server
 from protocol.curve import Security
@@ -41,9 +41,6 @@ from protocol.states import Role
 
 ANSWER_S = 1.0
 """How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
-
-TIMER_SLACK_S = 0.01
-"""A timer may fire this much early by the clock that idleness is counted on."""
 
 log = logging.getLogger("framehost.management")
 
@@ -231,7 +228,7 @@ class Management:
         """Say it when a deployment has been idle for as long as it is kept. One timer each, however busy it is."""
         if deployment.id not in self._expiring:
             self._expiring[deployment.id] = self._server.loop.call_later(
-                seconds + TIMER_SLACK_S, self._expired, deployment
+                seconds + limits.TIMER_SLACK_S, self._expired, deployment
             )
 
     def _expired(self, deployment: Deployment) -> None:

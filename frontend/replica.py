@@ -17,6 +17,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import zmq
 
@@ -46,6 +47,9 @@ class Availability(enum.Enum):
     FAILED = "failed"
     ABSENT = "absent"
     """There is no host, and a request that needs one has it started."""
+
+
+_FAILED: Final = Availability.FAILED  # see `frontend.runtime.admission`
 
 
 class Replica:
@@ -97,7 +101,7 @@ class Replica:
         """Whether what waits here will get to a host, as far as is known: during a stop none is started any more."""
         if self._stopping:
             return self.availability is Availability.READY or self.greeting
-        return self.availability is not Availability.FAILED
+        return self.availability is not _FAILED
 
     @property
     def load(self) -> int:

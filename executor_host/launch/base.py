@@ -163,6 +163,12 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+class Listener(Connection, Protocol):
+    """One that others dial."""
+
+    def bind(self, address: str) -> None: ...
+
+
 class HostLauncher(ABC):
     """Starts executor hosts."""
 

@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from protocol import addresses
 
@@ -43,6 +44,11 @@ def _usable(path: Path) -> Iterator[None]:
         raise DirectoryError(f"cannot use the runtime directory {path}: {where}: {error.strerror}") from error
 
 
+def socket_is_there(address: str) -> bool:
+    """Whether a newcomer finds the socket file of a ZeroMQ address. Sockets of other kinds have none."""
+    return not address.startswith("ipc://") or Path(address.removeprefix("ipc://")).exists()
+
+
 class RuntimeDirectory:
     """Owned by one supervisor for its life. `launch` is this launch's own, fresh directory.
 
@@ -60,7 +66,7 @@ class RuntimeDirectory:
             raise DirectoryError(f"{root} is no directory; make it, or set XDG_RUNTIME_DIR to one that is there")
         for _ in range(LOCK_TRIES):
             try:
-                self._lock = self._take_lock(port)
+                self._lock = self._take_lock()
                 break
             except DirectoryError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
@@ -75,8 +81,9 @@ class RuntimeDirectory:
         except BaseException:
             os.close(self._lock)
             raise
+        self._published: dict[str, Any] | None = None
 
-    def _take_lock(self, port: int) -> int:
+    def _take_lock(self) -> int:
         """The descriptor of the locked lock file. A `DirectoryError` whose cause is a `FileNotFoundError` says that the
         folder or the file went meanwhile: what we hold then, if anything, keeps nobody out."""
         self._make_private(self.path.parent)
@@ -90,7 +97,7 @@ class RuntimeDirectory:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise AlreadyRunning(
-                        f"a framehost is already running on port {port} (lock {path}); {ANOTHER_PORT}"
+                        f"a framehost is already running on port {self.path.name} (lock {path}); {ANOTHER_PORT}"
                     ) from None
                 if not self._is_there(lock):
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -128,21 +135,54 @@ class RuntimeDirectory:
 
     def incarnation(self, name: str) -> Path:
         """A fresh 0700 directory for one host incarnation."""
+        self._make_launch()
         path = self.launch / name
-        # Cleaners of temporary folders are known to take ours away under a running server.
-        self.launch.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
         return path
+
+    def restore(self) -> bool:
+        """Make anew what somebody has removed: folders, the lock, what was published; whether anything was missing.
+
+        Cleaners of temporary folders, and the end of a user's session, take ours away under a running server. Raises
+        `DirectoryError` when it cannot be made; `AlreadyRunning` when another server, on this port of another address,
+        has taken the lock meanwhile: then only the folder of this launch is ours, and is there.
+        """
+        info = self.path / addresses.INFO_NAME
+        with _usable(self.path):
+            whole = self.launch.is_dir() and self._is_there(self._lock)
+            if whole and (self._published is None or info.exists()):
+                return False
+            self._make_launch()
+            if not self._is_there(self._lock):
+                lock = self._take_lock()
+                os.close(self._lock)
+                self._lock = lock
+            if self._published is not None:
+                self._write_info(self._published)
+        return True
+
+    def _make_launch(self) -> None:
+        """The folder of this launch, and what is above it, where it is missing."""
+        with _usable(self.path):
+            # As its owner makes it: what is ours begins below.
+            self.path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_private(self.path.parent)
+        self._make_private(self.path)
+        self._make_private(self.launch)
 
     def publish(self, *, management: str, url: str) -> None:
         """Say where this supervisor can be asked; replaced in one step, so a reader never sees half of it.
 
         Raises `DirectoryError`.
         """
-        temporary = self.launch / "info"
+        self._published = {"pid": os.getpid(), "management": management, "url": url}
         with _usable(self.path):
-            temporary.write_text(json.dumps({"pid": os.getpid(), "management": management, "url": url}))
-            temporary.replace(self.path / addresses.INFO_NAME)
+            self._write_info(self._published)
+
+    def _write_info(self, info: dict[str, Any]) -> None:
+        temporary = self.launch / "info"
+        temporary.write_text(json.dumps(info))
+        temporary.replace(self.path / addresses.INFO_NAME)
 
     def close(self) -> None:
         """Remove what is ours, the lock file last, and release the lock. Idempotent."""

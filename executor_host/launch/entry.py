@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from executor_host.launch import stop_signals
+
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("supervisor", "protocol", "frontend")
 
@@ -54,6 +56,8 @@ def main() -> int:
 
 
 def _run() -> int:
+    if sys.argv[1:2] == ["serve"]:
+        stop_signals.OURS.install()  # the rest of the imports takes long enough for a signal to come
     problem = shadowed()
     if problem is not None:
         print(f"framehost: {problem}", file=sys.stderr)

@@ -31,7 +31,7 @@ from executor_host.launch.base import (
     ProcessHandle,
 )
 from executor_host.launch.console import Console
-from executor_host.launch.directory import RuntimeDirectory
+from executor_host.launch.directory import DirectoryError, RuntimeDirectory, socket_is_there
 from executor_host.launch.memory import resident_bytes
 from executor_host.launch.policy import RestartLimits, RestartPolicy
 from executor_host.launch.pulse import Pulse
@@ -96,6 +96,8 @@ class HostSlot:
         # A remote host is not started by us: every next one that dials in is welcome, and is counted.
         self.policy = RestartPolicy(RestartLimits(budget=sys.maxsize if deployment.remote else owner.restarts))
         self._owner = owner
+        self._directory = Path()
+        """Of the incarnation's sockets."""
         self._begun: asyncio.Future[ProcessHandle] | None = None
         self._handle: ProcessHandle | None = None
         self._control: Connection | None = None
@@ -121,7 +123,7 @@ class HostSlot:
         while not self._is_leaving():
             try:
                 ended = await self._live()
-            except OSError as error:
+            except (OSError, DirectoryError) as error:
                 owner.console.say(self.deployment.name, f"cannot start a host: {error}")
                 ended = ProcessExit(HostExit.LOAD_FAILED, None)
             delay = self._bury(ended)
@@ -142,7 +144,7 @@ class HostSlot:
         self._ready_at = None
         self._handle = None
         self._cause, self.resident_bytes = "", 0
-        directory = owner.directory.incarnation(self.incarnation)
+        directory = self._directory = owner.directory.incarnation(self.incarnation)
         spec = HostSpec(
             deployment=self.deployment,
             incarnation=self.incarnation,
@@ -241,6 +243,8 @@ class HostSlot:
             self.machine.advance(HostEvent.LOADED)
         if not self.machine.allows(HostEvent.READY):
             return  # told again after a second HELLO, or a stop came first
+        if self.replace_unreachable(message.address):
+            return
         self.machine.advance(HostEvent.READY)
         self._ready_at = time.monotonic()
         self._trial = False
@@ -250,7 +254,7 @@ class HostSlot:
             deployment=self.deployment.id,
             replica=self.replica,
             incarnation=self.incarnation,
-            control=self._handle.address or addresses.control(Path(message.address.removeprefix("ipc://")).parent),
+            control=self._handle.address or addresses.control(self._directory),
             data=message.address,
             pid=self._handle.pid,
             facts=message.facts,
@@ -271,8 +275,23 @@ class HostSlot:
         limit = self.deployment.load_limit_s
         if limit is not None and self._ready_at is None and time.monotonic() - self._started > limit:
             self.overdue(f"it was not ready within its load limit of {limit:g} s")
+        if self.up is None and self.machine.state is not HostState.STARTING:
+            self.replace_unreachable()
         if self.pulse.due(time.monotonic()):
             self._tell(Status())
+
+    def replace_unreachable(self, *data: str) -> bool:
+        """Whether the file of its control socket or of `data` is gone, so that no front can dial this incarnation any
+        more: then it is ended, and the next one takes its place. One that serves a front is not looked at until another
+        front comes."""
+        if self._handle is None:
+            return False
+        control = self._handle.address or addresses.control(self._directory)
+        if all(map(socket_is_there, (control, *data))):
+            return False
+        self._cause = self._cause or "its sockets were removed from the runtime directory"
+        self._handle.kill()
+        return True
 
     def overdue(self, cause: str) -> None:
         """End an incarnation that takes too long, with its stacks in its last words. Only the first cause counts."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from executor_host.launch.base import Connection
+from executor_host.launch.base import Listener
 from executor_host.launch.console import Console
 from executor_host.launch.fleet import Fleet
 from executor_host.launch.front_slot import FrontSlot
@@ -65,7 +65,7 @@ class Management:
     def __init__(
         self,
         owner: Owner,
-        listen: Callable[[Callable[[list[bytes]], None]], Connection],
+        listen: Callable[[Callable[[list[bytes]], None]], Listener],
         fleet: Fleet,
         front: FrontSlot,
         orders: Orders,
@@ -88,6 +88,12 @@ class Management:
     def close(self) -> None:
         """Nobody is heard any more."""
         self._socket.close()
+
+    def listen_again(self, address: str) -> None:
+        """Have newcomers find the lane at `address`; who is connected stays so. Raises `zmq.ZMQError`."""
+        # The former listener stays: unbinding it would remove the file at its address, whenever the library gets round
+        # to it, and that is the new one's.
+        self._socket.bind(address)
 
     def tell_front(self, message: Message, call: int = 0) -> None:
         """Send to the current front; one that is not there yet is told everything when it says HELLO."""
@@ -159,7 +165,7 @@ class Management:
         self.tell_front(Welcome(role="supervisor", pid=os.getpid(), state="stopping" if stopping else "running"))
         self.publish()
         for slot in self._fleet.slots:
-            if slot.up is not None:
+            if slot.up is not None and not slot.replace_unreachable(slot.up.data):
                 self.tell_front(slot.up)
             elif self._owner.is_open() and slot.incarnation and slot.state != HostState.STOPPED.value:
                 self.tell_front(

@@ -15,6 +15,7 @@ import fcntl
 import itertools
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         defaults = _defaults(arguments)
         target = Target.of(arguments.url, client.headers(arguments.key_file), arguments.timeout, arguments.retry)
         source = Path(arguments.input)
-        if source.exists() and not source.is_file():
+        if not stat.S_ISREG(source.stat().st_mode):
             raise UsageError(f"{source}: not a file; the lines are read more than once, to go on where it stopped")
         total = sum(1 for _ in _lines(source))
         with closing(Output(Path(arguments.output))) as output:

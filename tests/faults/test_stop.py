@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.process.harness import GUARD_S, Framehost, alive, configuration, received, running
+from tests.process.harness import GUARD_S, ROOT, TOY, Framehost, alive, configuration, received, running
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 
@@ -89,6 +92,42 @@ def test_a_second_signal_ends_at_once(runtime: Path, number: signal.Signals) -> 
         assert server.wait_exit() == 130
         assert server.log().splitlines()[-1] == "[framehost] stopped: asked a second time; exit status 130"
         nothing_left(server, everyone)
+
+
+SIGNALLED = """
+import atexit, os, signal, sys
+from executor_host.launch import entry
+
+looked = entry.shadowed
+numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+def shadowed():
+    for _ in range(int(sys.argv.pop())):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return looked()
+
+entry.shadowed = shadowed
+atexit.register(lambda: [os.kill(os.getpid(), number) for number in numbers])
+sys.exit(entry.main())
+"""
+
+
+@pytest.mark.parametrize(("signals", "status"), [(1, 0), (2, 130)])
+def test_a_signal_in_the_first_or_the_last_moments_has_the_status_that_the_log_says(
+    runtime: Path, signals: int, status: int
+) -> None:
+    """While modules are imported, and when the interpreter ends: the stop is one, and not a kill."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, "serve", "--model", "toy=toy", "--port", "0", str(signals)],
+        cwd=ROOT,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": f"{TOY}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert ended.stderr.splitlines()[-1].endswith(f"; exit status {status}")
+    assert "ready in" not in ended.stderr
 
 
 def test_a_stop_while_loading_does_not_wait_for_the_load(runtime: Path) -> None:

@@ -279,7 +279,7 @@ def test_an_unknown_family_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_family_that_cannot_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Third parties need not bring a check."""
-    from tests.unit.fake_family import FAKE
+    from tests.helpers.fake_family import FAKE
 
     monkeypatch.setitem(families.BUILT_IN, "fake", FAKE)
     found = inspection.examine(str(tmp_path), "fake", lambda fraction, note: None)

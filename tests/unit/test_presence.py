@@ -14,8 +14,8 @@ from frontend.errors import HostDied, RequestTooLarge, Unavailable, UsageError
 from frontend.replica import Availability
 from protocol import families
 from protocol.states import Role
-from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, until, zmq_context
+from tests.helpers import fake_family
+from tests.helpers.fake_host import FakeHost, until, zmq_context
 from tests.unit.test_deployment import Bench
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
 from executor_host.launch.doors import why_not_bound
+from executor_host.launch.upkeep import Upkeep
 from protocol.exits import ServeExit
 
 
@@ -133,6 +134,69 @@ def test_the_lock_of_another_server_is_left_alone(runtime: Path) -> None:
         RuntimeDirectory(1, base=str(runtime))
     assert {path.name for path in second.path.iterdir()} == {"lock", "supervisor.json", second.launch.name}
     second.close()
+
+
+def test_what_is_missing_is_made_anew(runtime: Path) -> None:
+    """Whatever is taken of the tree, the base included: the folders, the lock and what was published are back."""
+    directory = RuntimeDirectory(1, base=str(runtime))
+    directory.publish(management="m", url="u")
+    published = (directory.path / "supervisor.json").read_text()
+    assert not directory.restore()
+    for taken in (directory.launch, directory.path / "supervisor.json", directory.path, runtime):
+        shutil.rmtree(taken) if taken.is_dir() else taken.unlink()
+        assert directory.restore()
+        assert directory.launch.stat().st_mode & 0o777 == 0o700
+        assert (directory.path / "supervisor.json").read_text() == published
+        with pytest.raises(AlreadyRunning):
+            RuntimeDirectory(1, base=str(runtime))
+        assert not directory.restore()
+    shutil.rmtree(directory.path)
+    assert directory.incarnation("1-x").is_dir()
+    directory.close()
+
+
+def test_a_lock_that_another_server_has_taken_meanwhile_is_asked_for_until_it_is_free(runtime: Path) -> None:
+    """The same port of two addresses: the folder of our launch is there meanwhile, for our own processes."""
+    first = RuntimeDirectory(1, base=str(runtime))
+    first.publish(management="m", url="u")
+    shutil.rmtree(first.path)
+    second = RuntimeDirectory(1, base=str(runtime))
+    for _ in range(2):
+        with pytest.raises(AlreadyRunning):
+            first.restore()
+        assert first.launch.is_dir()
+    second.close()
+    assert first.restore()
+    first.close()
+    assert list(first.path.parent.iterdir()) == []
+
+
+def test_what_cannot_be_made_anew_is_said_once_and_tried_again(runtime: Path) -> None:
+    """Twice a second for days: one line; and the socket is bound again although a lock is missed."""
+    directory = RuntimeDirectory(1, base=str(runtime))
+    bound: list[str] = []
+    said: list[str] = []
+    socket = directory.launch / "m"
+
+    def listen_again(address: str) -> None:
+        bound.append(address)
+        socket.touch()
+
+    upkeep = Upkeep([directory], listen_again, lambda _, text: said.append(text))
+    socket.touch()
+    upkeep.look()
+    assert (bound, said) == ([], [])
+    shutil.rmtree(directory.path)
+    second = RuntimeDirectory(1, base=str(runtime))
+    for _ in range(3):
+        upkeep.look()
+    assert bound == [f"ipc://{socket}"]
+    assert len(said) == 1
+    assert "already running on port 1" in said[0]
+    second.close()
+    upkeep.look()
+    assert "made anew" in said[1]
+    directory.close()
 
 
 @pytest.mark.parametrize(

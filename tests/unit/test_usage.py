@@ -13,8 +13,8 @@ from frontend.runtime.context import ExecutionContext
 from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Deployment, Message, Want
-from tests.unit import fake_family
-from tests.unit.fake_host import zmq_context
+from tests.helpers import fake_family
+from tests.helpers.fake_host import zmq_context
 
 
 def table(**roles: str) -> Deployment:
