@@ -14,13 +14,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 import zmq
 
 from frontend import compute, limits
+from frontend.absorbing import Absorbing, Telling
 from frontend.answers import Answer
 from frontend.assets import unpacked
 from frontend.errors import Unavailable
@@ -34,6 +33,7 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
 from frontend.statistics import DeploymentStatistics
+from frontend.usage import Use
 from protocol import families
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
@@ -45,26 +45,6 @@ T = TypeVar("T")
 _READY: Final = Availability.READY
 _HELD: Final = Role.HELD
 _RETIRED: Final = Role.RETIRED
-
-
-class Absorbing(Protocol):
-    """Whoever wants to see each output before the next unit asks for the executor."""
-
-    def absorb(self, prepared: Prepared, index: int, output: object) -> object: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    """Absorbs as the processor does, and says what is settled by it."""
-
-    processor: Processor
-    on_answer: Callable[[str, Answer], None]
-
-    def absorb(self, prepared: Prepared, index: int, output: object) -> object:
-        kept = self.processor.absorb(prepared, index, output)
-        for question, answer in self.processor.settled(prepared, index, kept):
-            self.on_answer(question, answer)
-        return kept
 
 
 class Moved(Exception):
@@ -83,21 +63,6 @@ class Listener(Protocol):
 
     def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
         """A host of it has owed an answer for longer than the execution limit."""
-
-
-class _Use:
-    """A deployment is in use for as long as the block lasts; one object serves all of its requests."""
-
-    __slots__ = ("_begin", "_end")
-
-    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self._begin, self._end = begin, end
-
-    def __enter__(self) -> None:
-        self._begin()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._end()
 
 
 class Deployment:
@@ -138,7 +103,7 @@ class Deployment:
         self._native: tuple[Processor, NativeProfile] | None = None
         self._last_output: Mapping[str, Any] = {}
         self._users = self._waiting = self._choices = 0
-        self.in_use = _Use(self._begin_use, self._end_use)
+        self.in_use = Use(self._begin_use, self._end_use)
         """`with` this, a request is prepared, queued, executed or finished here: until it is over, the deployment
         stays."""
         self._stopping = False
@@ -389,7 +354,7 @@ class Deployment:
                 processor, identity = self.processor, self.identity
                 prepared = await self.computed(context, size, lambda: processor.prepare(request))
             record.prepared()
-            family: Absorbing = processor if on_answer is None else _Telling(processor, on_answer)
+            family: Absorbing = processor if on_answer is None else Telling(processor, on_answer)
             outputs = await self.execute(family, identity, prepared, context, record)
             if compute.fits_inline(prepared.work):
                 decision = processor.finish(prepared, outputs)
