@@ -49,6 +49,17 @@ the connection is held by then; clients of the field give up after 10 s themselv
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 
+FILES_KEPT_FREE: Final = 256
+"""Descriptors for everything that is not a client: a host takes half a dozen. Where few files may be open at all,
+clients get half of them."""
+
+CLIENT_IDLE_S: Final = 1.0
+"""A connection may be ended to make room for another when nothing came for this long: what a client sends first is here
+long before that, and perhaps not read yet."""
+
+FILES_WARNING_S: Final = 60.0
+"""The log says at most this often that descriptors run out."""
+
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""
 

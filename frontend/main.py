@@ -29,7 +29,7 @@ import zmq
 import zmq.auth
 from aiohttp import web
 
-from frontend import app, keys, limits
+from frontend import app, clients, keys, limits
 from frontend.http import admin, native, routes
 from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
@@ -135,7 +135,9 @@ class Front:
         # Not a Site of the library: it would make the library's own connections, with its error bodies.
         self._listeners.append(
             await self._loop.create_server(
-                lambda: ClientConnection(server, render), sock=listener, backlog=limits.LISTEN_BACKLOG
+                lambda: ClientConnection(server, render, self._server.clients),
+                sock=listener,
+                backlog=limits.LISTEN_BACKLOG,
             )
         )
 
@@ -224,6 +226,8 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("framehost.access").setLevel(logging.INFO if arguments.access_log else logging.WARNING)
+
+    clients.raise_open_files()
 
     async def serve() -> int:
         return await Front(arguments, asyncio.get_running_loop()).run()
