@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import secrets
 import sys
@@ -463,6 +464,8 @@ def _served(arguments: argparse.Namespace) -> int:
             return error.status
 
         log = LogWriter(STDERR)
+        # What the loop and the sockets have to say goes the same way, or it would wait for the reader after all.
+        logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
         async def run() -> ServeExit:
             return await Supervisor(configuration, doors, log).run()

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from benchmarks import machine, request, servers
 from benchmarks.servers import HOST, ROOT, Running, ServerFailed, Target
+from benchmarks.tables import draw
 
 QUESTIONS: Final = (1, 4, 8, 16)
 STATES: Final = (128, 1024)
@@ -268,12 +269,7 @@ def render(document: dict[str, Any], *, markdown: bool) -> str:
         ]
         for row in rows
     ]
-    if markdown:
-        lines = [f"| {' | '.join(line)} |" for line in table]
-        lines.insert(1, "|---" * len(table[0]) + "|")
-    else:
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
+    lines = [draw(table, markdown=markdown)]
     lines += ["", *(_goal(rows, state, questions, goal) for state, questions, goal in _GOALS)]
     noisy = sum(row.noisy for row in rows)
     if noisy:

@@ -37,13 +37,9 @@ def of_process(pid: int) -> Memory:
     return Memory(1, values["Rss"] / MIB, values["Pss"] / MIB)
 
 
-def of_tree(pid: int) -> Memory:
-    """A process and everything below it."""
-    return sum((of_process(member) for member in tree(pid)), Memory(0, 0.0, 0.0))
-
-
 def by_role(pid: int) -> dict[str, Memory]:
-    """The same, split into the parts of framehost: supervisor, front, host, and whatever else there is."""
+    """Of a process and everything below it, by the parts of framehost: supervisor, front, host, and what else there
+    is."""
     parts: dict[str, Memory] = {}
     for member in tree(pid):
         part = role(member, pid)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks import machine, qwen
+from benchmarks.tables import draw
 from executor_host.backbones import packing
 from executor_host.backbones.qwen3_5 import PASS_PADDING, Execution, Qwen35, Settings, prepare
 from executor_host.errors import ConfigurationError
@@ -184,12 +185,7 @@ def render(rows: Sequence[Row], *, markdown: bool) -> str:
         ]
         for row in rows
     ]
-    if markdown:
-        lines = [f"| {' | '.join(line)} |" for line in table]
-        lines.insert(1, "|---" * len(table[0]) + "|")
-    else:
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
+    lines = [draw(table, markdown=markdown)]
     lines.append("")
     sharing = [row for row in rows if row.processed < row.tokens]
     for what, reached in (

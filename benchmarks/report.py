@@ -16,6 +16,7 @@ from benchmarks.load import Load
 from benchmarks.machine import Shares
 from benchmarks.memory import Memory
 from benchmarks.servers import TARGETS
+from benchmarks.tables import Table, draw
 
 CONNECTIONS = (1, 8, 64)
 BUSY_LIMIT = 1000.0
@@ -118,9 +119,6 @@ class Paired(NamedTuple):
 
     values: list[list[float]]
     quiet: bool
-
-
-Table = list[list[str]]
 
 
 def load_table(results: Results) -> Table:
@@ -280,8 +278,10 @@ def render(results: Results, *, markdown: bool) -> str:
     rounds = len({sample.round for sample in results.samples})
     method = f"{rounds} passes of {results.seconds} s per row; medians over the quiet ones (lowest..highest)"
     tables = (load_table(results), idle_table(results), ratio_table(results), goal_table(results))
-    draw = _markdown if markdown else _plain
-    blocks = [f"{results.machine}\n{results.versions}\n{method}", *(draw(table) for table in tables if len(table) > 1)]
+    blocks = [
+        f"{results.machine}\n{results.versions}\n{method}",
+        *(draw(table, markdown=markdown) for table in tables if len(table) > 1),
+    ]
     trip = Spread.over(trips["p50_us"] for trips in results.pingpong_us)
     if trip is not None:
         p99 = statistics.median(trips["p99_us"] for trips in results.pingpong_us)
@@ -290,16 +290,3 @@ def render(results: Results, *, markdown: bool) -> str:
             f"p99 {p99:.0f} us"
         )
     return "\n\n".join(blocks)
-
-
-def _plain(table: Table) -> str:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
-
-
-def _markdown(table: Table) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines.insert(1, "|---" * len(table[0]) + "|")
-    return "\n".join(lines)

@@ -30,6 +30,13 @@ WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 """What a folder has: one file of weights, or an index of several."""
 
+ADAPTER: Final = "adapter_config.json"
+"""What a folder has whose weights are to be added to those of another one."""
+
+
+PICKLES: Final = ("*.bin", "*.pt", "*.pth")
+"""Weights in the older form, which is a program and not only numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -38,6 +45,16 @@ class Tensor:
     dtype: str
     """As the format spells it, `BF16`."""
     shape: tuple[int, ...]
+
+
+def folder(path: str | None, family: str, what: str = "a checkpoint") -> Path:
+    """The folder that a model of `family` is configured to be in, which is there."""
+    if path is None:
+        raise ConfigurationError(f"the {family} family needs the folder of {what}")
+    found = Path(path)
+    if not found.is_dir():
+        raise ConfigurationError(f"{path} is not a folder")
+    return found
 
 
 def sha256(path: Path, progress: Callable[[float], None] = lambda fraction: None) -> str:
@@ -129,6 +146,23 @@ def safetensors_table(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def no_model(folder: Path) -> str:
+    """What a folder without a `config.json` is instead of a model, and what to do with it; "" when nothing tells."""
+    if not any(folder.iterdir()):
+        return "it is an empty folder"
+    if (folder / ADAPTER).is_file():
+        base = read_json(folder / ADAPTER).get("base_model_name_or_path")
+        whose = base if isinstance(base, str) and base.isprintable() else "another model"
+        return f"it is an adapter of {whose} and no model: merge the two, and give the folder of the result"
+    gguf = sorted(folder.glob("*.gguf"))
+    if gguf:
+        return f"a GGUF file is given by its own path: {gguf[0]}"
+    found = sorted(folder.glob("*.safetensors"))
+    if found:
+        return f"{found[0].name} has weights; config.json and tokenizer.json, which belong to them, are not beside it"
+    return ""
+
+
 def weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
     """Every tensor of a folder's weights, which are one file or shards with an index, and the names of their files."""
     single, index = (folder / WEIGHTS).is_file(), (folder / INDEX).is_file()
@@ -137,7 +171,9 @@ def weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
     if single:
         return safetensors_table(folder / WEIGHTS), [WEIGHTS]
     if not index:
-        raise ConfigurationError(f"{WEIGHTS} is missing in {folder}, and so is {INDEX}")
+        pickles = sorted(file.name for pattern in PICKLES for file in folder.glob(pattern))
+        why = f"; {pickles[0]} is a pickle, which is never loaded: save the model as safetensors" if pickles else ""
+        raise ConfigurationError(f"{WEIGHTS} is missing in {folder}, and so is {INDEX}{why}")
     places = read_json(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ConfigurationError(f"{INDEX}: weight_map is not an object of tensors")

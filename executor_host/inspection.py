@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from executor_host import curve
+from executor_host import checkpoints, curve
 from executor_host.errors import ConfigurationError
 from executor_host.executors.base import Progress
 from protocol import families
@@ -60,10 +60,16 @@ def detect(path: Path) -> str:
         family
         for family in families.BUILT_IN.values()
         if any(fnmatchcase(name, mark) for mark in family.marks for name in names)
+        or any((path / mark).is_file() for mark in family.marks if "/" in mark)
     ]
     found = [family.name for family in marked if not family.general] or [family.name for family in marked]
     if len(found) == 1:
         return found[0]
+    if not found and not path.is_dir():
+        files = " or ".join(mark for family in families.BUILT_IN.values() for mark in family.marks if "*" in mark)
+        raise ConfigurationError(f"is a file, and no {files}; a checkpoint is a folder otherwise")
+    if not found and (reason := checkpoints.no_model(path)):
+        raise ConfigurationError(f"is no checkpoint: {reason}")
     known = "; ".join(f"{family.name}: {', '.join(family.marks)}" for family in families.BUILT_IN.values())
     if found:
         raise ConfigurationError(f"has the files of several families ({', '.join(found)}); say which with --family")

@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 # As names of the module: see `frontend.runtime.admission`.
 _READY: Final = Availability.READY
-_FAILED: Final = Availability.FAILED
 _HELD: Final = Role.HELD
 _RETIRED: Final = Role.RETIRED
 
@@ -230,8 +229,10 @@ class Deployment:
         self._tell_when_drained()
 
     def begin_stop(self) -> None:
-        """The server stops: no host is started any more, and whoever waits for one to be prepared by is refused."""
+        """The server stops: no host is started any more, and whoever waits for one, prepared or not, is refused."""
         self._stopping = True
+        for replica in self._replicas:
+            replica.begin_stop()
         self._has_changed()
 
     async def moved(self) -> None:
@@ -301,7 +302,7 @@ class Deployment:
                     await self._changed.wait()
         except asyncio.CancelledError:
             remaining = None if context.closed else context.remaining()
-            if remaining is not None and remaining <= 0:
+            if remaining is not None and remaining <= limits.TIMER_SLACK_S:
                 # Its time is over. There was never a host to run out of time on.
                 text = f"model {self.name!r} could not be loaded within the request's time: it is "
                 raise Unavailable(f"{text}{self.availability.value}", retry_after=self._retry_after()) from None
@@ -426,11 +427,7 @@ class Deployment:
     def _choose(self, identity: str) -> Replica | None:
         """The least loaded replica that is ready, else that may be again; of equals the one that was chosen last the
         longest time ago. None when none has these weights."""
-        fit = [
-            replica
-            for replica in self._replicas
-            if replica.identity == identity and replica.availability is not _FAILED
-        ]
+        fit = [replica for replica in self._replicas if replica.identity == identity and replica.expected]
         if not fit:
             return None
         if len(fit) == 1:
@@ -471,7 +468,7 @@ class Deployment:
         patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
         # Late by as much as we would have waited for it: nobody knows when it comes, if it does.
         late = -wait > limits.RESTART_WAIT_S
-        if availability is Availability.FAILED or wait > patience or late:
+        if wait > patience or late or not any(replica.expected for replica in self._replicas):
             raise Unavailable(
                 f"{self._unavailable_text()}: the request was not started", retry_after=self._retry_after()
             )
@@ -491,7 +488,7 @@ class Deployment:
         return min(replica.retry_after() for replica in self._replicas)
 
     def _unavailable_text(self) -> str:
-        return unavailable_text(self.name, self.availability)
+        return unavailable_text(self.name, self.availability, stopping=self._stopping)
 
     def ask_host(self) -> None:
         """Have the hosts say how they are; the answers are in a later `statistics()`. Waits for nothing."""

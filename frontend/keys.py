@@ -20,6 +20,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -145,7 +146,10 @@ class KeyRing:
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             time.sleep(LOOK_AGAIN_S)
-            news = self._news()
+            try:
+                news = self._news()
+            except Exception as error:  # a bug of ours must not end the watching: keys that were taken back would stay
+                news = ConfigurationError(f"{self._file}: cannot be looked at: {error!r}")
             try:
                 if news is not None:
                     loop.call_soon_threadsafe(self._act_on, news)
@@ -173,6 +177,8 @@ class KeyRing:
 
     def _act_on(self, news: tuple[ApiKey, ...] | ConfigurationError) -> None:
         if isinstance(news, ConfigurationError):
+            if self.problem == str(news):
+                return
             self.problem = str(news)
             log.error("%s; the keys read before stay valid (%d)", news, len(self._accounts))
             return
@@ -214,7 +220,11 @@ class KeyRing:
 
 def read(path: Path) -> tuple[ApiKey, ...]:
     """The keys in a file, at least one. Raises `ConfigurationError`, whose text never holds a key."""
-    if path.exists() and not path.is_file():
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        regular = True  # why it cannot be read is said below
+    if not regular:
         raise ConfigurationError(f"{path}: not a file; what cannot be read again cannot be noticed to change")
     source = TomlDocument.read(path)
     source.only(source.content, {"keys": ((dict,), "a table")}, ())

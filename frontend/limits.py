@@ -35,8 +35,17 @@ RESTART_WAIT_S: Final = 5.0
 """A newcomer waits for a host that is expected back within this time, else it is refused with Retry-After.
 The longest Retry-After we send: what we would tell the client to wait, we may as well wait for it."""
 
+TIMER_SLACK_S: Final = 0.01
+"""A timer may fire this much early by the clock that it was set by: the loop counts in milliseconds."""
+
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
+
+MAX_HEAD_LINE_BYTES: Final = 8190
+"""Of the request line, and of one header field; the library's default, which is Apache's."""
+
+MAX_HEADER_FIELDS: Final = 128
+"""Of one request; the library's default."""
 
 LINGERING_S: Final = 2.0
 """After a refused upload, how long the rest of it is still read and dropped, so that the client can read the

@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from frontend import sockets
+from frontend import limits, sockets
 from frontend.deployment import Deployment
 from frontend.server import Server
 from protocol.curve import Security
@@ -41,9 +41,6 @@ from protocol.states import Role
 
 ANSWER_S = 1.0
 """How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
-
-TIMER_SLACK_S = 0.01
-"""A timer may fire this much early by the clock that idleness is counted on."""
 
 log = logging.getLogger("framehost.management")
 
@@ -190,7 +187,8 @@ class Management:
             deployment.assume(row)
         for dropped in known.values():
             dropped.close(f"model {dropped.name!r} was replaced by another one")
-        self._tell_usage()
+        # Not before those who have waited at a name have gone on: what they go to is in use.
+        server.loop.call_soon(self._tell_usage)
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
@@ -205,18 +203,20 @@ class Management:
         self.tell(Overdue(deployment=deployment.id, incarnation=incarnation, elapsed_s=seconds))
 
     def usage_changed(self, deployment: Deployment) -> None:
-        if deployment.wanted:
-            self._wanted.setdefault(deployment.id)
-            self._tell_usage()
-        elif self._wanted:
+        if deployment.wanted or self._wanted:
             self._tell_usage()
         if deployment.keep_alive_s is not None and deployment.idle_s is not None:
             self._expire_later(deployment, deployment.keep_alive_s)
 
     def _tell_usage(self) -> None:
         """Send the whole picture: it replaces the former one, so that nothing can be missed."""
-        self._wanted = {name: None for name in self._wanted if self._is_wanted(name)}
-        idle = {deployment.id: deployment.idle_s for deployment in self._deployments.values()}
+        known = (name for name in self._wanted if self._is_wanted(name))
+        # Also one whose load was given up while they waited for it.
+        others = (deployment.id for deployment in self._deployments.values() if deployment.wanted)
+        self._wanted = dict.fromkeys((*known, *others))
+        # In the middle of a swap nobody is here yet, or not any more, because they wait at the name.
+        meant = [deployment for deployment in self._deployments.values() if deployment.role is Role.CURRENT]
+        idle = {deployment.id: deployment.idle_s for deployment in meant}
         self.tell(
             Want(wanted=list(self._wanted), idle={key: idle_s for key, idle_s in idle.items() if idle_s is not None})
         )
@@ -228,7 +228,7 @@ class Management:
         """Say it when a deployment has been idle for as long as it is kept. One timer each, however busy it is."""
         if deployment.id not in self._expiring:
             self._expiring[deployment.id] = self._server.loop.call_later(
-                seconds + TIMER_SLACK_S, self._expired, deployment
+                seconds + limits.TIMER_SLACK_S, self._expired, deployment
             )
 
     def _expired(self, deployment: Deployment) -> None:

@@ -17,6 +17,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import zmq
 
@@ -46,6 +47,9 @@ class Availability(enum.Enum):
     FAILED = "failed"
     ABSENT = "absent"
     """There is no host, and a request that needs one has it started."""
+
+
+_FAILED: Final = Availability.FAILED  # see `frontend.runtime.admission`
 
 
 class Replica:
@@ -90,6 +94,14 @@ class Replica:
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
         self._orphan: Occupation | None = None
+        self._stopping = False
+
+    @property
+    def expected(self) -> bool:
+        """Whether what waits here will get to a host, as far as is known: during a stop none is started any more."""
+        if self._stopping:
+            return self.availability is Availability.READY or self.greeting
+        return self.availability is not _FAILED
 
     @property
     def load(self) -> int:
@@ -176,6 +188,12 @@ class Replica:
             self.availability = Availability.LOADING
             self.back_at = math.inf
 
+    def begin_stop(self) -> None:
+        """The server stops: who waits for a host that is not there yet is refused, what a warm one has goes on."""
+        self._stopping = True
+        if not self.expected:
+            self._end_waiting()
+
     def close(self, reason: str) -> None:
         """End the link for good. What runs and what waits ends with 503."""
         if self.availability is Availability.READY:
@@ -227,15 +245,18 @@ class Replica:
         self.scheduler.suspend()
 
     def _end_waiting(self) -> None:
-        self.scheduler.fail_waiting(
-            lambda: HostDied(self.unavailable_text(), dispatched=False, retry_after=self.retry_after())
-        )
+        self.scheduler.fail_waiting(self._nobody_will_come)
+
+    def _nobody_will_come(self) -> HostDied:
+        return HostDied(self.unavailable_text(), dispatched=False, retry_after=self.retry_after())
 
     # One unit
 
     async def run(self, unit: object, context: ExecutionContext, request_id: str) -> Outputs:
         """Queue one unit, have the host execute it, and return what it answers. Errors and cancellation are those of
-        `SerialScheduler.run_with_context`."""
+        `SerialScheduler.run_with_context`; `HostDied` when no host will come."""
+        if not self.expected:
+            raise self._nobody_will_come()
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
 
@@ -250,7 +271,7 @@ class Replica:
 
     def retry_after(self) -> int:
         """Whole seconds until a new try makes sense, within the bounds of the header."""
-        if self.availability is Availability.FAILED:
+        if not self.expected:
             return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         least, most = limits.RETRY_AFTER_SECONDS
         left = self.back_at - self._loop.time()
@@ -259,7 +280,7 @@ class Replica:
 
     def unavailable_text(self) -> str:
         """Why nothing can be executed here, for the client."""
-        return unavailable_text(self._name, self.availability)
+        return unavailable_text(self._name, self.availability, stopping=self._stopping)
 
     def ask_host(self) -> None:
         """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
@@ -283,8 +304,10 @@ class Replica:
         return f"<Replica {self._name!r} {self.number} {self.availability.value} {self.scheduler!r}>"
 
 
-def unavailable_text(name: str, availability: Availability) -> str:
+def unavailable_text(name: str, availability: Availability, *, stopping: bool) -> str:
     """What a client is told of a model that cannot answer."""
+    if stopping:
+        return f"the server is stopping and starts no host of model {name!r}"
     if availability is Availability.FAILED:
         return f"model {name!r} has failed and is not started again"
     return f"model {name!r} is {availability.value}"

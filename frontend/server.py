@@ -149,8 +149,8 @@ class Server:
                 continue
 
     def begin_stop(self) -> None:
-        """Take no newcomers, and refuse those who wait for a host that will not come any more: the end of a swap, or
-        an absent model. What is prepared goes on."""
+        """Take no newcomers, and refuse those who wait for a host that will not come any more: the end of a swap, an
+        absent model, one that is started again. What a warm host has in its queue goes on."""
         self.draining = True
         for deployment in (*self.deployments.values(), *self.others.values()):
             deployment.begin_stop()

@@ -34,7 +34,7 @@ RECONNECT_MAX_MS = 100
 # The library's own calls, without the wrappers around them that serve subclasses and other calling styles, and
 # plain integers instead of flag enums: together a third of the price of a message (measured). The host does the
 # same in executor_host/sockets.py; the two packages share nothing but the pure protocol.
-_send, _recv = zmq.backend.Socket.send, zmq.backend.Socket.recv
+_send, _recv, _get = zmq.backend.Socket.send, zmq.backend.Socket.recv, zmq.backend.Socket.get
 _EVENTS, _POLLIN, _NOBLOCK, _MORE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 log = logging.getLogger("framehost.sockets")
@@ -112,7 +112,7 @@ class LoopSocket:
             self._socket.close()
 
     def _readable(self) -> bool:
-        return bool(int(self._socket.getsockopt(_EVENTS)) & _POLLIN)
+        return bool(int(_get(self._socket, _EVENTS)) & _POLLIN)
 
     def _read(self) -> None:
         if self._closed:

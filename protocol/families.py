@@ -48,8 +48,8 @@ class Family:
     """A function (path, progress) -> lines that describe the checkpoint it has checked, without loading it.
     Raises the host's `ConfigurationError`, and imports no device library; "" = none."""
     marks: tuple[str, ...] = ()
-    """Patterns of file names: a folder with such a file, or such a file, is a checkpoint of this family.
-    With them, a configured path is one of the file system and has to exist."""
+    """Patterns of file names, or paths within a folder: a folder with such a file, or such a file, is a checkpoint of
+    this family. With them, a configured path is one of the file system and has to exist."""
     general: bool = False
     """Whether its marks are files that checkpoints of other families have, too: it is what a folder is when no other
     family's marks are there."""
@@ -96,7 +96,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             default_max_requests=None,
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1_checkpoint:inspect",
-            marks=("cua_s1_export.json",),
+            marks=("cua_s1_export.json", "text/adapter_config.json"),
             needs_path="the folder of a checkpoint",
             front_files=("tokenizer.json",),
         ),

@@ -355,10 +355,17 @@ def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
     """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
     for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
+    model = from_folder(transformers.Qwen3_5ForCausalLM, path, getattr(torch, dtype))
+    return model.eval().requires_grad_(False), target
+
+
+def from_folder(model_class: Any, path: Path, dtype: Any, left_out: Callable[[str], bool] = lambda name: False) -> Any:
+    """A model of a transformers class, on the CPU. `left_out`: whether a tensor of the folder may have no place in it.
+    Raises `ConfigurationError` as `load` does."""
     try:
-        model, report = transformers.Qwen3_5ForCausalLM.from_pretrained(
+        model, report = model_class.from_pretrained(
             path,
-            dtype=getattr(torch, dtype),
+            dtype=dtype,
             attn_implementation="sdpa",
             local_files_only=True,
             use_safetensors=True,
@@ -367,10 +374,13 @@ def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        if report.get(what):
-            first = min(map(str, report[what]))
-            raise ConfigurationError(f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {first}")
-    return model.eval().requires_grad_(False), target
+        names = sorted(map(str, report.get(what) or ()))
+        if what == "unexpected_keys":
+            names = [name for name in names if not left_out(name)]
+        if names:
+            what = what.replace("_", " ")
+            raise ConfigurationError(f"the checkpoint does not fit its configuration: {what} {names[0]}")
+    return model
 
 
 def prepare(device: str) -> tuple[Any, Any, Any]:

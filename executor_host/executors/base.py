@@ -12,11 +12,12 @@ ends the call (or the start) with an internal error.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from executor_host.errors import Abandoned
+from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError
 
 Progress: TypeAlias = Callable[[float, str], None]
 """Called with the fraction done, within [0, 1] and never falling, and a few words for people."""
@@ -50,6 +51,18 @@ def check(call: Call) -> None:
     remaining = call.remaining_ms
     if remaining is not None and remaining <= 0:
         raise Abandoned("the call ran out of time")
+
+
+@contextlib.contextmanager
+def warming_up() -> Iterator[None]:
+    """Around a warm-up's decisions. What they raise is a `ConfigurationError`, since trying again would not help, but
+    for a `FatalExecutionError`: another start may find the device whole."""
+    try:
+        yield
+    except (ConfigurationError, FatalExecutionError):
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"the warm-up decision failed: {error}") from error
 
 
 class Executor(ABC):

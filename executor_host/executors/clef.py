@@ -18,10 +18,10 @@ import numpy as np
 
 from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
-from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
+from executor_host.errors import ConfigurationError, ExecutionFailed, NonFinite
 from executor_host.executors import clef_checkpoint as folders
 from executor_host.executors import clef_encoding as encoding
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.clef_head import JointHead
 from executor_host.executors.options import number, switch, word
 from protocol.errors import Malformed
@@ -120,12 +120,8 @@ class ClefExecutor(Executor):
     def warm_up(self) -> None:
         """One request with every type of question."""
         request = TextRequest(json.dumps(WARM_UP).encode())
-        try:
+        with warming_up():
             output = self.execute(request, WarmUpCall())
-        except FatalExecutionError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         if output["counts"].tolist() != [2, 2, 3] or len(output["logits"]) != 7:
             raise ConfigurationError("the warm-up decision has the wrong number of logits")
 

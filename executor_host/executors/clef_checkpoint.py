@@ -105,11 +105,7 @@ def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoi
     `progress`: called with the fraction of all bytes and a note that names the file. Raises `ConfigurationError`, which
     names the file and the key, for what is missing, foreign, redirected, cut short or does not fit together.
     """
-    if path is None:
-        raise ConfigurationError("the clef family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "clef")
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigurationError(f"{ADAPTER_CONFIG} lies beside the weights and would have others loaded; remove it")
     for name in (CONFIG, TOKENIZER, HEAD_CONFIG, HEAD):

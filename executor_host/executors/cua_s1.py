@@ -17,10 +17,10 @@ import numpy as np
 
 from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
-from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError
+from executor_host.errors import ConfigurationError, ExecutionFailed
 from executor_host.executors import cua_s1_adapter as adapters
 from executor_host.executors import cua_s1_checkpoint as released
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
@@ -137,13 +137,9 @@ class CuaS1Executor(Executor):
         encoder.no_truncation()
         encoder.no_padding()
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
-        try:
+        with warming_up():
             for _ in range(2 if self._settings.graphs else 1):  # the second one replays what the first one recorded
                 hidden = self.execute(PromptRequest(tokens), WarmUpCall())["hidden"]
-        except FatalExecutionError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         with np.errstate(over="ignore", invalid="ignore"):
             logits = (self._rows[:2].astype(np.float64) * hidden).sum(axis=1)
         if not np.isfinite(logits).all():

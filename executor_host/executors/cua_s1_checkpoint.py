@@ -76,11 +76,7 @@ def verify(path: str | None, adapter: str | None, *, claimed: bool, progress: Re
     Raises `ConfigurationError` naming file and key for what is missing, foreign, cut short, or not the released
     bytes where these are claimed.
     """
-    if path is None:
-        raise ConfigurationError("the cua-s1 family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "cua-s1")
     if (folder / adapters.CONFIG).exists():
         raise ConfigurationError(
             f"{adapters.CONFIG} lies beside the weights and would have others loaded; its place is the folder {ADAPTER}"

@@ -23,11 +23,10 @@ from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import (
     ConfigurationError,
     ExecutionFailed,
-    FatalExecutionError,
     NonFinite,
 )
 from executor_host.executors import decider_checkpoint as released
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.options import number, switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -145,13 +144,9 @@ class DeciderExecutor(Executor):
         if checkpoint is None:
             raise ConfigurationError("the warm-up comes after the load")
         request = _example(checkpoint)
-        try:
+        with warming_up():
             for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
                 output = self.execute(request, WarmUpCall())
-        except FatalExecutionError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         logits = output["logits"]
         if output["counts"].tolist() != request.candidates.tolist() or len(logits) != request.candidates.sum():
             raise ConfigurationError("the warm-up decision has the wrong number of logits")

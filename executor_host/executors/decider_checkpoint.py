@@ -76,11 +76,7 @@ def verify(path: str | None, *, claimed: bool, progress: Callable[[float, str], 
     Raises `ConfigurationError` for what is missing, foreign, redirected, cut short, or not the released
     bytes where these are claimed.
     """
-    if path is None:
-        raise ConfigurationError("the decider family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "decider")
     for name in REDIRECTING:
         if (folder / name).exists():
             raise ConfigurationError(f"{name} lies beside the weights and would have others loaded; remove it")

@@ -67,11 +67,7 @@ def verify(path: str | None, *, max_tokens: int | None, progress: Callable[[floa
     `max_tokens` replaces the folder's own limit. `progress`: called with the fraction done and a note. Raises
     `ConfigurationError` for what is missing, cut short, or not done here.
     """
-    if path is None:
-        raise ConfigurationError("the embedding family needs the folder of a sentence encoder")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "embedding", "a sentence encoder")
     for name in REDIRECTING:
         if (folder / name).exists():
             raise ConfigurationError(f"{name} lies beside the weights and would have others loaded; remove it")

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from executor_host import checkpoints, devices
-from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
+from executor_host.errors import ConfigurationError, ExecutionFailed, NonFinite
 from executor_host.executors import laya_checkpoint as folders
 from executor_host.executors import laya_model, laya_warm_up
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.options import word
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
@@ -91,16 +91,12 @@ class LayaExecutor(Executor):
         """Every request of laya_warm_up.py, each twice."""
         if self._checkpoint is None:
             raise ConfigurationError("the warm-up comes after the load")
-        try:
+        with warming_up():
             for request in laya_warm_up.requests(self._checkpoint.path / folders.TOKENIZER):
                 for _ in range(laya_warm_up.TIMES):
                     output = self.execute(request, WarmUpCall())
                 if len(output["logits"]) != len(request.markers) or len(output["action"]) != request.rows:
                     raise ConfigurationError("the warm-up decision has the wrong number of logits")
-        except (ConfigurationError, FatalExecutionError):
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
 
     def execute(self, payload: object, call: Call) -> dict[str, Any]:
         """The logits of a `MarkedRowsRequest`, as

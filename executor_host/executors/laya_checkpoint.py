@@ -85,11 +85,7 @@ def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Check
     `progress`: called with the fraction of all bytes and a note that names a file. Raises `ConfigurationError` for
     what is missing, of another form, or cut short.
     """
-    if path is None:
-        raise ConfigurationError("the laya family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "laya")
     for name in FILES:
         if not (folder / name).is_file():
             raise ConfigurationError(f"{name} is missing in {path}")

@@ -21,12 +21,11 @@ from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
     ExecutionFailed,
-    FatalExecutionError,
     NonFinite,
 )
 from executor_host.executors import open_jev_checkpoint as folders
 from executor_host.executors import open_jev_merge
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.options import switch, word
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -149,13 +148,9 @@ class OpenJevExecutor(Executor):
         if checkpoint is None:
             raise ConfigurationError("the warm-up comes after the load")
         request = _example(checkpoint)
-        try:
+        with warming_up():
             for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
                 output = self.execute(request, WarmUpCall())
-        except FatalExecutionError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         if len(output["logits"]) != request.rows:
             raise ConfigurationError("the warm-up decision has the wrong number of scores")
 

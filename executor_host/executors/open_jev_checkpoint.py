@@ -153,11 +153,7 @@ def verify(
     `unreleased`: whether other revisions and sizes than the released ones will do. `progress`: called with the
     fraction of all bytes and a note. Raises `ConfigurationError`, which names the file and the key.
     """
-    if path is None:
-        raise ConfigurationError("the open-jev family needs the folder of a checkpoint")
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigurationError(f"{path} is not a folder")
+    folder = checkpoints.folder(path, "open-jev")
     if (folder / MANIFEST).is_file():
         if base is not None:
             raise ConfigurationError(f"{path} is a merged export; the option 'base' is for LoRA checkpoints")
@@ -174,8 +170,10 @@ def verify(
 
 
 def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[str]:
-    """What a verified export is, line by line, for people. Raises as `verify`; a LoRA checkpoint is only one beside
-    its base model, which is not known here, and is refused."""
+    """What a checkpoint is, line by line, for people. Raises as `verify`; of a LoRA checkpoint what can be said without
+    its base model, which is not known here, and without reading `head.pt`, which needs a device library."""
+    if path is not None and not (Path(path) / MANIFEST).is_file() and (Path(path) / MODEL).is_file():
+        return _inspect_lora(Path(path))
     checkpoint = verify(path, base=None, max_length=None, unreleased=True, progress=progress)
     lines = [
         f"merged export for {checkpoint.model_id} at {checkpoint.base_revision}",
@@ -185,6 +183,22 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
         lines.append(f"says it is the released {checkpoint.release.alias}, and has its sizes")
     else:
         lines.append("not a released checkpoint: it is served with the option 'unreleased'")
+    return lines
+
+
+def _inspect_lora(folder: Path) -> list[str]:
+    model_id, revision, rank = _lora_model(folder)
+    heat = temperature(checkpoints.read_json(_required(folder, TEMPERATURE)), TEMPERATURE)
+    _adapter_config(folder, rank)
+    tensors = checkpoints.safetensors_table(_required(folder / ADAPTER, ADAPTER_WEIGHTS))
+    _required(folder, HEAD)
+    lines = [
+        f"LoRA checkpoint for {model_id} at {revision}: rank {rank}, {checkpoints.parameters(tensors):,} parameters",
+        f"temperature {heat!r}",
+        "it is served with the option 'base', the folder of its base model, and compared with it then",
+    ]
+    if model_id not in RELEASES or revision != RELEASES[model_id].base_revision:
+        lines.append("not for a released base model: it is served with the option 'unreleased'")
     return lines
 
 
@@ -231,10 +245,7 @@ def _export(
 def _lora(
     folder: Path, base: Path, max_length: int | None, unreleased: bool, progress: Callable[[float, str], None]
 ) -> Checkpoint:
-    model = checkpoints.read_json(folder / MODEL)
-    model_id, revision, _ = (checkpoints.text(model, MODEL, key) for key in ("model_id", "revision", "method"))
-    checkpoints.count(model, MODEL, "max_length", 2**31)  # of the training, which is not what is served
-    rank = checkpoints.count(model, MODEL, "lora_rank", 4096)
+    model_id, revision, rank = _lora_model(folder)
     _released(model_id, {"revision": revision}, MODEL, unreleased)
     heat = temperature(checkpoints.read_json(_required(folder, TEMPERATURE)), TEMPERATURE)
     config = text_config(_required(base, CONFIG))
@@ -262,6 +273,14 @@ def _lora(
 
 
 # Parts
+
+
+def _lora_model(folder: Path) -> tuple[str, str, int]:
+    """The base model of a LoRA checkpoint, its revision, and the rank of the adapter."""
+    model = checkpoints.read_json(folder / MODEL)
+    model_id, revision, _ = (checkpoints.text(model, MODEL, key) for key in ("model_id", "revision", "method"))
+    checkpoints.count(model, MODEL, "max_length", 2**31)  # of the training, which is not what is served
+    return model_id, revision, checkpoints.count(model, MODEL, "lora_rank", 4096)
 
 
 def temperature(document: Mapping[str, Any], name: str) -> float:
@@ -413,7 +432,8 @@ _ADAPTER_OFF: Final = (
 """Keys of an adapter whose values must be absent, null, false or empty: with them it is merged in another way."""
 
 
-def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
+def _adapter_config(folder: Path, rank: int) -> Mapping[str, Any]:
+    """The configuration of the adapter, which is merged in the one way that is known here."""
     name = f"{ADAPTER}/{ADAPTER_CONFIG}"
     config = checkpoints.read_json(_required(folder / ADAPTER, ADAPTER_CONFIG))
     for key, value in _ADAPTER.items():
@@ -426,6 +446,11 @@ def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
         raise ConfigurationError(f"{name}: r is {config['r']}; {MODEL}: lora_rank is {rank}")
     if checkpoints.count(config, name, "lora_alpha", 8192) != 2 * rank:
         raise ConfigurationError(f"{name}: lora_alpha is {config['lora_alpha']}; twice the rank, {2 * rank}, is needed")
+    return config
+
+
+def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
+    config = _adapter_config(folder, rank)
     modules = tuple(
         module
         for layer, kind in enumerate(kinds)
@@ -438,7 +463,9 @@ def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
     targets = config.get("target_modules")
     expected = sorted({module.rpartition(".")[2] for module in modules})
     if not isinstance(targets, list) or sorted(map(str, targets)) != expected:
-        raise ConfigurationError(f"{name}: target_modules is {targets!r}; {', '.join(expected)} are needed")
+        raise ConfigurationError(
+            f"{ADAPTER}/{ADAPTER_CONFIG}: target_modules is {targets!r}; {', '.join(expected)} are needed"
+        )
     weights = _required(folder / ADAPTER, ADAPTER_WEIGHTS)
     tensors = checkpoints.safetensors_table(weights)
     needed = {adapter_key(module, side) for module in modules for side in "AB"}

@@ -49,25 +49,11 @@ def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str, settings: q
 
 def text_model(checkpoint: folders.Checkpoint, torch: Any, transformers: Any) -> Any:
     """The merged `Qwen3_5TextModel` in bfloat16 on the CPU."""
-    try:
-        model, report = transformers.Qwen3_5TextModel.from_pretrained(
-            checkpoint.weights,
-            dtype=torch.bfloat16,
-            attn_implementation="sdpa",
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        names = sorted(map(str, report.get(what) or ()))
-        if what == "unexpected_keys" and checkpoint.adapter is not None:
-            names = [name for name in names if not _LEFT_OUT.match(name)]
-        if names:
-            raise ConfigurationError(
-                f"the checkpoint does not fit its configuration: {what.replace('_', ' ')} {names[0]}"
-            )
+
+    def left_out(name: str) -> bool:
+        return checkpoint.adapter is not None and _LEFT_OUT.match(name) is not None
+
+    model = qwen3_5.from_folder(transformers.Qwen3_5TextModel, checkpoint.weights, torch.bfloat16, left_out)
     if checkpoint.adapter is not None:
         with torch.inference_mode(False), torch.no_grad():
             merge(model, checkpoint.adapter)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from protocol.payloads import TextRequest
 
 PACKAGE: Final = "sparrow_decider"
@@ -132,10 +132,8 @@ class SparrowExecutor(Executor):
             {"type": "choice", "instructions": None, "criteria": {"only": None}},
         ]
         document = json.dumps({"state": "User: I was charged twice.", "questions": questions}).encode()
-        try:
+        with warming_up():
             output = self.execute(TextRequest(document), WarmUpCall())
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         answers = output["probabilities"]
         if [values and len(values) for values in answers] != [2, 2, 3, None]:
             raise ConfigurationError("the warm-up decision has the wrong number of probabilities")

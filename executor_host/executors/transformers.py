@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from executor_host import checkpoints, devices
-from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, InputRefused, NonFinite
+from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
 from executor_host.executors import options as read
 from executor_host.executors import transformers_checkpoint
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
+from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.transformers_model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, load
 from protocol.payloads import TextRequest
 
@@ -123,12 +123,8 @@ class TransformersExecutor(Executor):
             {"id": name, **fields} for name, fields in EXAMPLE.items() if len(model.labels[fields["type"]]) > 1
         ]
         document = json.dumps({"state": EXAMPLE_STATE, "questions": questions}).encode()
-        try:
+        with warming_up():
             output = self.execute(TextRequest(document), WarmUpCall())
-        except FatalExecutionError:
-            raise
-        except Exception as error:
-            raise ConfigurationError(f"the warm-up decision failed: {error}") from error
         if output["counts"] != [2] * len(questions) or len(output["scores"]) != 2 * len(questions):
             raise ConfigurationError("the warm-up decision has the wrong number of scores")
 

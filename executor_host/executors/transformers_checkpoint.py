@@ -26,6 +26,10 @@ HEAD_CONFIGS: Final = ("decision_config.json", "judge_config.json")
 HEAD_MODELS: Final = ("jev",)
 """Model types that are decision models themselves."""
 
+CONFIG: Final = "config.json"
+TOKENIZER: Final = "tokenizer.json"
+CHAT_TEMPLATE: Final = "chat_template.jinja"
+
 LABELS: Final = ("decision.json", "decision_template.jinja")
 
 HASHED: Final = ("*.json", "*.jinja", "*.safetensors", "*.txt")
@@ -68,19 +72,26 @@ def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoi
         return _gguf(where, progress)
     if not where.is_dir():
         raise ConfigurationError(f"{path} is not a folder")
-    config = checkpoints.read_json(_there(where, "config.json"))
-    model_type = checkpoints.text(config, "config.json", "model_type")
+    if not (where / CONFIG).is_file() and (reason := checkpoints.no_model(where)):
+        raise ConfigurationError(f"{CONFIG} is missing in {where}: {reason}")
+    config = checkpoints.read_json(_there(where, CONFIG))
+    model_type = checkpoints.text(config, CONFIG, "model_type")
     if config.get("auto_map") is not None:
-        raise ConfigurationError("config.json: auto_map names code of the checkpoint, which is never run")
+        raise ConfigurationError(f"{CONFIG}: auto_map names code of the checkpoint, which is never run")
     tensors, _ = checkpoints.weights(where)
     parameters = checkpoints.parameters(tensors)
     for name in HEAD_FILES:
         if (where / name).is_file():
             parameters += checkpoints.parameters(checkpoints.safetensors_table(where / name))
-    checkpoints.tokenizer(_there(where, "tokenizer.json"))
+    if not (where / TOKENIZER).is_file():
+        raise ConfigurationError(f"{TOKENIZER} is missing in {where}{_without_tokenizer(where, model_type)}")
+    checkpoints.tokenizer(where / TOKENIZER)
     kind = _kind(where, model_type)
     if kind == "chat" and not _has_chat_template(where):
-        raise ConfigurationError("it has neither a chat template nor a decision template, so nothing can be asked")
+        raise ConfigurationError(
+            "it has neither a chat template nor a decision template, so nothing can be asked; "
+            + _without_template(config)
+        )
     adapter = _adapter(where)
     folders = [where, *([where / adapter] if adapter else [])]
     found = sorted({file for folder in folders for pattern in HASHED for file in folder.glob(pattern)})
@@ -119,6 +130,25 @@ def _there(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def _without_tokenizer(folder: Path, model_type: str) -> str:
+    """What to do about a tokenizer that is not there."""
+    if (folder / "preprocessor_config.json").is_file():
+        return f": {model_type} reads images, and here a model reads text"
+    return "; AutoTokenizer.from_pretrained of transformers reads older forms, and its save_pretrained writes this one"
+
+
+def _without_template(config: Mapping[str, object]) -> str:
+    """What to do about a model that nothing can be asked."""
+    architectures = config.get("architectures")
+    names = [str(name) for name in architectures] if isinstance(architectures, list) else []
+    if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration")) for name in names):
+        return (
+            f"{names[0]} is no chat model. A sentence encoder is one of the family embedding, and has a modules.json"
+            " that names its pooling"
+        )
+    return f"a chat model's prompt is in {CHAT_TEMPLATE}"
+
+
 def _kind(folder: Path, model_type: str) -> str:
     if model_type in HEAD_MODELS or any((folder / name).is_file() for name in HEAD_CONFIGS):
         return "head"
@@ -142,7 +172,7 @@ def _adapter(folder: Path) -> str | None:
 
 
 def _has_chat_template(folder: Path) -> bool:
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+    if (folder / CHAT_TEMPLATE).is_file() or (folder / "chat_template.json").is_file():
         return True
     settings = folder / "tokenizer_config.json"
     return settings.is_file() and bool(checkpoints.read_json(settings).get("chat_template"))

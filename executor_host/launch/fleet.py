@@ -26,6 +26,9 @@ from protocol.states import Role
 ROOM_WAIT_S = 30.0
 """How long a swap or a load waits until something that is loaded becomes idle and can make room."""
 
+_LOADED, _SWAPPED = "loaded", "swapped"
+"""What is being done to a name, in the words of a refusal."""
+
 Say = Callable[[str], None]
 
 
@@ -139,7 +142,8 @@ class Fleet:
     def host_ended(self, slot: HostSlot) -> None:
         """A host ended; perhaps the last of its deployment that will."""
         hosts = self._deployments[slot.deployment.id]
-        if hosts.failed is not None and not self._owner.is_stopping():
+        # One that a swap cannot start keeps its room until the swap has said who gets it.
+        if hosts.failed is not None and hosts.role.state is not Role.COMING and not self._owner.is_stopping():
             self._residency.broken(hosts.spec.id)
         hosts.notice()
 
@@ -198,30 +202,33 @@ class Fleet:
     def publish(self) -> None:
         self._owner.publish()
 
-    async def begin(self, hosts: Hosts) -> str:
-        """Start it as soon as there is room, before anybody else who waits for room, and wait until it is settled;
-        why there is no ready host, or nothing when there is one."""
+    async def begin(self, hosts: Hosts, *, room_of: Hosts | None = None) -> str:
         hosts.settled.clear()
         if not hosts.running:
             hosts.begun.clear()
         hosts.notice()
-        self._residency.want(hosts.spec.id, first=True)
+        self._residency.want(hosts.spec.id, first=True, room_of=None if room_of is None else room_of.spec.id)
         self._owner.publish()  # the front answers with who is idle
         try:
             async with asyncio.timeout(ROOM_WAIT_S):
                 await hosts.begun.wait()
         except TimeoutError:
-            self._residency.withdraw(hosts.spec.id)
-            hosts.leave()  # whoever asks for it has it started as soon as there is room
-            self._owner.publish()
+            self._stop_waiting(hosts)
             return f"no room for it became free within {ROOM_WAIT_S:g} s: what is loaded is in use or pinned"
         await hosts.settled.wait()
         if hosts.ready:
             return ""
+        if not hosts.present and not hosts.refusal:
+            return "an operator has unloaded it"
         return hosts.refusal or hosts.failed or "its host ended as soon as it was ready"
 
-    def left(self, hosts: Hosts) -> None:
-        self._residency.left(hosts.spec.id)
+    def _stop_waiting(self, hosts: Hosts) -> None:
+        """Nobody insists on it any more; whoever asks for it has it started as soon as there is room."""
+        self._residency.withdraw(hosts.spec.id)
+        hosts.leave()
+        hosts.begun.set()
+        hosts.settled.set()
+        self._owner.publish()
 
     def drop(self, hosts: Hosts) -> None:
         del self._deployments[hosts.spec.id]
@@ -232,19 +239,19 @@ class Fleet:
 
     async def swap(self, name: str, spec: DeploymentSpec, mode: swapping.Mode, say: Say) -> swapping.SwapReport:
         """Make `name` mean `spec`, as `swap.swap` does. Raises `Conflict`, `swap.SwapFailed`."""
-        hosts = self._claim(name, "swapped")
+        hosts = self._claim(name, _SWAPPED)
         # It must not make room for its own successor, which may yet fail.
-        self._residency.pin(hosts.spec.id, True)
+        self._residency.keep(hosts.spec.id, True)
         try:
             return await swapping.swap(hosts, spec, mode, self, say)
         finally:
             del self._orders[name]
             if hosts.spec.id in self._deployments:
-                self._residency.pin(hosts.spec.id, hosts.spec.pinned)
+                self._residency.keep(hosts.spec.id, False)
 
     async def load(self, name: str) -> str:
         """Have the hosts of `name` started, and again if they had failed for good. Raises `Conflict`, `OrderFailed`."""
-        hosts = self._claim(name, "loaded")
+        hosts = self._claim(name, _LOADED)
         try:
             if hosts.ready:
                 return f"{hosts.spec.id} is loaded already"
@@ -256,18 +263,23 @@ class Fleet:
             del self._orders[name]
 
     async def unload(self, name: str) -> str:
-        """Let the hosts of `name` finish what they have, and end them. Raises `Conflict`."""
-        hosts = self._claim(name, "unloaded")
+        """Let the hosts of `name` finish what they have, and end them. A load that is not done is given up, and the
+        order to load it has failed. Raises `Conflict`."""
+        loading = self._orders.get(name) == _LOADED
+        hosts = self.meant(name) if loading else self._claim(name, "unloaded")
         try:
             place = self._residency.place(hosts.spec.id)
             if place in (Place.ABSENT, Place.BROKEN):
+                if loading:
+                    self._stop_waiting(hosts)
                 return f"{hosts.spec.id} has no hosts"
-            if not self._residency.unload(hosts.spec.id):
+            if not self._residency.unload(hosts.spec.id, loading=not hosts.ready):
                 raise Conflict(f"{hosts.spec.id} is {'pinned' if hosts.spec.pinned else place.value}")
             await asyncio.wait([self._evictions[hosts.spec.id]])
             return f"{hosts.spec.id} is unloaded"
         finally:
-            del self._orders[name]
+            if not loading:
+                del self._orders[name]
 
     def cancel(self, name: str) -> str:
         """Give up what a swap of `name` is loading, which then fails and leaves what a failing one leaves. Raises
@@ -284,7 +296,9 @@ class Fleet:
             pids = [str(slot.pid) for slot in hosts.slots if slot.pid and slot.up is None]
             if hosts.spec.name != name or hosts.ready or not pids:
                 continue
-            end = "load_limit bounds a load"
+            end = f"framehost unload {name} ends it"
+            if self._orders.get(name) == _SWAPPED:
+                end = "load_limit bounds a load"
             if hosts.role.state is Role.COMING:
                 end = f"framehost swap --cancel {name} gives it up"
             return f": {hosts.spec.id} is loading in pid {', '.join(pids)}; {end}"

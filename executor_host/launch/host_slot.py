@@ -308,13 +308,10 @@ class HostSlot:
             handle.kill()
 
     def give_up(self, cause: str) -> None:
-        """End an incarnation that is not ready, or the wait for one that would dial in."""
-        if self.up is not None:
-            return
-        self._cause = self._cause or cause
-        if self._begun is not None and self.deployment.remote:
-            self._begun.cancel()
-        self.kill()
+        """End an incarnation that is not ready. Not of a remote deployment, which no swap starts."""
+        if self.up is None:
+            self._cause = self._cause or cause
+            self.kill()
 
     def stop(self, budget_s: float) -> None:
         """Ask the host to finish and go; none is started after it. One that is not ready has nothing to finish and

@@ -25,8 +25,8 @@ class LogWriter:
         """Lines that nobody will read."""
         self._descriptor = descriptor
         self._max_kept_bytes = max_kept_bytes
-        self._kept: deque[bytes] = deque()
-        """Not yet handed to the system; the first one is being written."""
+        self._kept: deque[tuple[int, bytes]] = deque()
+        """Not yet handed to the system, each with how many lines were lost before it. The first is being written."""
         self._kept_bytes = 0
         self._unsaid = 0
         """Of the lost, those that the log has not been told of."""
@@ -44,10 +44,8 @@ class LogWriter:
             if self._kept_bytes + len(data) > self._max_kept_bytes:
                 self._lose(data)
                 return len(text)
-            if self._unsaid:
-                data = b"[framehost] %d lines of this log were lost: it was not taken\n" % self._unsaid + data
-                self._unsaid = 0
-            self._kept.append(data)
+            missed, self._unsaid = self._unsaid, 0
+            self._kept.append((missed, data))
             self._kept_bytes += len(data)
             self._changed.notify_all()
         return len(text)
@@ -76,12 +74,14 @@ class LogWriter:
                     self._changed.wait()
                 if not self._kept:
                     return
-                data = self._kept[0]
-            written = self._write(data)
+                missed, data = self._kept[0]
+            notice = b"[framehost] %d lines of this log were lost: it was not taken\n" % missed if missed else b""
+            written = self._write(notice + data)
             with self._changed:
                 self._kept.popleft()
                 self._kept_bytes -= len(data)
                 if not written:
+                    self._unsaid += missed
                     self._lose(data)
                 self._changed.notify_all()
 

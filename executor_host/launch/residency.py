@@ -44,6 +44,7 @@ class Move(enum.Enum):
 PLACES: Final[Mapping[tuple[Place, Move], Place]] = {
     (Place.ABSENT, Move.START): Place.STARTING,
     (Place.STARTING, Move.READY): Place.RESIDENT,
+    (Place.STARTING, Move.EVICT): Place.LEAVING,
     (Place.RESIDENT, Move.EVICT): Place.LEAVING,
     (Place.LEAVING, Move.LEFT): Place.ABSENT,
     # Its hosts ended and will not be started again: it has no room, and gets some only when somebody insists.
@@ -90,6 +91,8 @@ class _Entry:
     keep_alive_s: float | None
     beside: str | None
     """What it is to replace, and has to be started beside."""
+    kept: bool = False
+    """A swap is at it: it stays until the swap has ended."""
     idle_since: float | None = None
     """When it became idle, on the caller's clock; None while it is busy, or nobody knows."""
 
@@ -130,9 +133,12 @@ class Residency:
             self._line.remove(deployment)
         self._plan()
 
-    def want(self, deployment: str, *, first: bool = False) -> None:
-        """Somebody insists on it: an operator, a swap (`first` in the line), or the configuration at the start."""
+    def want(self, deployment: str, *, first: bool = False, room_of: str | None = None) -> None:
+        """Somebody insists on it: an operator, a swap (`first` in the line), or the configuration at the start.
+        `room_of`: the one whose processes are gone for it, so that nobody else takes the room in between."""
         entry = self._entries[deployment]
+        if room_of is not None:
+            self._entries[room_of].place.advance(Move.LEFT)
         self._asked.add(deployment)
         # What the front said last is old: nobody is known to be idle until it says so again.
         for other in self._entries.values():
@@ -190,16 +196,18 @@ class Residency:
         self._entries[deployment].place.advance(Move.LEFT)
         self._plan()
 
-    def pin(self, deployment: str, pinned: bool) -> None:
-        """It may not, or may again, be evicted."""
-        self._entries[deployment].pinned = pinned
+    def keep(self, deployment: str, kept: bool) -> None:
+        """It may not, or may again, be evicted; for a while, so that whoever waits for room goes on waiting."""
+        self._entries[deployment].kept = kept
         self._plan()
 
-    def unload(self, deployment: str) -> bool:
-        """An operator wants its room back, idle or not. False when it has none to give, or is pinned."""
+    def unload(self, deployment: str, *, loading: bool = False) -> bool:
+        """An operator wants its room back, idle or not. False when it has none to give, or is pinned; one that is
+        `loading`, again or for the first time, serves nobody, so that its pin is no reason."""
         entry = self._entries[deployment]
-        if entry.pinned or entry.place.state is not Place.RESIDENT:
+        if (entry.pinned and not loading) or not entry.place.allows(Move.EVICT):
             return False
+        self._asked.discard(deployment)
         self._evict(deployment)
         return True
 
@@ -266,7 +274,8 @@ class Residency:
 
     def _evictable(self, name: str) -> bool:
         entry = self._entries[name]
-        return entry.place.state is Place.RESIDENT and not entry.pinned and entry.idle_since is not None
+        stays = entry.pinned or entry.kept
+        return entry.place.state is Place.RESIDENT and not stays and entry.idle_since is not None
 
     def _evict(self, name: str) -> None:
         entry = self._entries[name]
@@ -275,8 +284,10 @@ class Residency:
         self._effects.evict(name)
 
     def _never(self, name: str) -> str | None:
-        """Why there cannot be room for it even beside the pinned alone; None when there can."""
-        others = [other for other, entry in self._entries.items() if not entry.pinned]
+        """Why there cannot be room for it even beside the pinned, and what it is to replace, alone; None when there
+        can."""
+        beside = self._entries[name].beside
+        others = [other for other, entry in self._entries.items() if not entry.pinned and other != beside]
         if self._fits(name, others):
             return None
         count, size = self._bounds.count, self._bounds.bytes
@@ -284,7 +295,6 @@ class Residency:
             return f"it takes {self._entries[name].size} bytes, max_resident_bytes is {size}"
         bounds = {"max_resident": count, "max_resident_bytes": size}
         told = ", ".join(f"{bound} {value}" for bound, value in bounds.items() if value is not None)
-        beside = self._entries[name].beside
         if beside is not None and self._fits(name, (*others, beside)):
             return f"there is no room for it beside {beside} ({told}); --mode stop-first stops that one first"
         return f"pinned models take all the room ({told})"

@@ -62,13 +62,10 @@ class Effects(Protocol):
         """Tell the front what every name means, in one message."""
         ...
 
-    async def begin(self, hosts: Hosts) -> str:
+    async def begin(self, hosts: Hosts, *, room_of: Hosts | None = None) -> str:
         """Start it as soon as there is room, before anybody else who waits for room, and wait until it is settled;
-        why there is no ready host, or nothing when there is one."""
-        ...
-
-    def left(self, hosts: Hosts) -> None:
-        """Its processes are gone, and somebody else may have the room."""
+        why there is no ready host, or nothing when there is one. `room_of`: a deployment whose processes are gone, and
+        whose room is for this one alone."""
         ...
 
     def drop(self, hosts: Hosts) -> None:
@@ -91,8 +88,11 @@ async def _start_first(old: Hosts, spec: DeploymentSpec, effects: Effects, say: 
     began = effects.clock()
     say(f"starting {spec.id} beside {old.spec.id}")
     new = effects.create(spec)
-    why = await _warm(new, effects)
+    why = await effects.begin(new)
     if why:
+        await new.stop(0.0)
+        new.become(RoleEvent.REPLACE)
+        effects.drop(new)
         raise SwapFailed(f"{spec.id} could not be started: {why}. {old.spec.id} has not been touched and serves on")
     new.become(RoleEvent.SWITCH)
     old.become(RoleEvent.REPLACE)
@@ -113,13 +113,14 @@ async def _stop_first(old: Hosts, spec: DeploymentSpec, effects: Effects, say: C
     freed = await old.stop(effects.drain_s)
     say(f"{old.spec.id} is gone; starting {spec.id}")
     new = effects.create(spec)
-    effects.left(old)
-    why = await _warm(new, effects)
+    why = await effects.begin(new, room_of=old)
     if why:
+        await new.stop(0.0)
+        new.become(RoleEvent.REPLACE)
         say(f"{spec.id} could not be started: {why}; starting {old.spec.id} again")
-        other = await effects.begin(old)
+        other = await effects.begin(old, room_of=new)
         old.become(RoleEvent.RESTORE)
-        effects.publish()
+        effects.drop(new)
         gap = effects.clock() - began
         restored = f"could not be started again either: {other}" if other else "serves again"
         raise SwapFailed(
@@ -134,13 +135,3 @@ async def _stop_first(old: Hosts, spec: DeploymentSpec, effects: Effects, say: C
 
 def _report(old: Hosts, new: Hosts, mode: Mode, total_s: float, gap_s: float, freed: Freed) -> SwapReport:
     return SwapReport(new.spec.name, old.spec.id, new.spec.id, mode.value, total_s, gap_s, freed.bytes, freed.held)
-
-
-async def _warm(new: Hosts, effects: Effects) -> str:
-    """Start it and wait for its first ready host; why there is none, and then nothing of it is left."""
-    why = await effects.begin(new)
-    if why:
-        await new.stop(0.0)
-        new.become(RoleEvent.REPLACE)
-        effects.drop(new)
-    return why

@@ -15,6 +15,7 @@ import fcntl
 import itertools
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -50,7 +51,8 @@ def add_to(commands: Any) -> None:
         help="ask a running server about every line of a file",
         description="Ask a running server about every line of a JSONL file and write a line for each, in order. A line "
         "is a request body; with --questions it may be a state alone. Run the same command again and it goes on where "
-        "it stopped. Exit status 1: some lines are errors; 3: it stopped before the last line.",
+        "it stopped. Exit status: 0 every line is answered; 1 some lines are errors; 2 a mistake in the options or "
+        "the files, and nothing was written; 3 it stopped before the last line; 130 interrupted.",
     )
     batch.add_argument("input", metavar="IN.jsonl", help="the requests, a JSON object in each line")
     batch.add_argument("output", metavar="OUT.jsonl", help="the answers; what is there already is kept")
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         defaults = _defaults(arguments)
         target = Target.of(arguments.url, client.headers(arguments.key_file), arguments.timeout, arguments.retry)
         source = Path(arguments.input)
-        if source.exists() and not source.is_file():
+        if not stat.S_ISREG(source.stat().st_mode):
             raise UsageError(f"{source}: not a file; the lines are read more than once, to go on where it stopped")
         total = sum(1 for _ in _lines(source))
         with closing(Output(Path(arguments.output))) as output:
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return _answer(Sender(target, arguments.concurrency), requests, output, done, errors, total)
     except (UsageError, OSError) as error:
-        return _say(str(error), EXIT_USAGE)
+        return _say(client.told(error), EXIT_USAGE)
     except UnicodeError:
         return _say("the options have to be UTF-8 text", EXIT_USAGE)
     except KeyboardInterrupt:
@@ -187,7 +189,7 @@ def _answer(
             done += 1
             bar.advance(failed=outcome.error is not None)
     except (Stopped, OSError) as error:
-        status, why = EXIT_STOPPED, str(error)
+        status, why = EXIT_STOPPED, client.told(error)
     except KeyboardInterrupt:
         status, why = EXIT_INTERRUPTED, "interrupted"
     finally:

@@ -43,7 +43,8 @@ def add_to(commands: Any, examine: Examine, key_problem: KeyProblem) -> None:
     check = commands.add_parser(
         "check",
         help="check a configuration file or a checkpoint",
-        description="Check a configuration file or a checkpoint and start nothing. Exit status 2: something is wrong.",
+        description="Check a configuration file or a checkpoint and start nothing. "
+        "Exit status: 0 it is right; 2 something is wrong.",
     )
     what = check.add_mutually_exclusive_group(required=True)
     what.add_argument("path", nargs="?", metavar="PATH", help="a checkpoint: a folder or a file")

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from frontend.cli.terminal import short
 
@@ -42,6 +44,35 @@ def seconds(text: str) -> float:
     if not 0 < value <= MAX_TIMEOUT_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not seconds above 0 and at most {MAX_TIMEOUT_S}")
     return value
+
+
+def endpoint(url: str) -> str:
+    """Where the server at `url` takes decisions. The SDKs of the field want an address with /v1, so that is taken, too.
+    Raises `UsageError` for what is no address."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port or a bracket
+        known = False
+    if not known:
+        raise UsageError(f"{url} is not an http address, as http://127.0.0.1:8080")
+    return f"{url.rstrip('/').removesuffix('/v1')}/v1/systemone"
+
+
+def unreachable(url: str, error: Exception) -> str:
+    """What to say when nothing was answered at `url`. urllib wraps the error that it is about."""
+    cause = getattr(error, "reason", error)
+    error = cause if isinstance(cause, Exception) else error
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection to {url} ({error.reason}); without a proxy in front of it a framehost speaks http"
+    return f"nothing answers at {url} ({told(error)})"
+
+
+def told(error: Exception) -> str:
+    """An error of the system without its number, and with the file if it is about one."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    file = getattr(error, "filename", None)
+    return f"{file}: {text}" if file else text
 
 
 def headers(key_file: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

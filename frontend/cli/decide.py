@@ -40,7 +40,8 @@ def add_to(commands: Any) -> None:
         "decide",
         help="ask a running server",
         description="Ask a running server about one state. Write the criteria out: small models live from them. "
-        "Several questions: begin each with --question ID.",
+        "Several questions: begin each with --question ID. Exit status: 0 answered; 1 not answered, and why; 2 a "
+        "mistake in the options.",
         epilog=f"example: framehost decide --state 'I was charged twice' {EXAMPLE}",
     )
     decide.set_defaults(run=run, parts=[])
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         request = _request(arguments)
     except (UsageError, OSError) as error:
-        return _say(str(error), 2)
+        return _say(client.told(error), 2)
     except UnicodeError:
         return _say("the options and the state have to be UTF-8 text", 2)
     try:
@@ -78,10 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     except HTTPException as error:
         return _no_answer(arguments.url, error)
     except OSError as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, TimeoutError):
+        if isinstance(getattr(error, "reason", error), TimeoutError):
             return _say(f"no answer from {arguments.url} within the --timeout of {arguments.timeout:g} s", 1)
-        return _say(f"nothing answers at {arguments.url} ({reason}); start a server with: framehost serve", 1)
+        return _say(f"{client.unreachable(arguments.url, error)}; start a server with: framehost serve", 1)
     if status != 200:
         return _say(f"{status}: {client.said(content)}", 1)
     if arguments.json:
@@ -95,15 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _request(arguments: argparse.Namespace) -> urllib.request.Request:
     content = json.dumps(request_body(arguments), ensure_ascii=False).encode()
-    address = arguments.url.rstrip("/") + "/v1/systemone"
-    headers = client.headers(arguments.key_file)
-    try:
-        request = urllib.request.Request(address, content, headers)  # noqa: S310 - the scheme is checked below
-    except ValueError:
-        request = None
-    if request is None or request.type not in ("http", "https"):
-        raise UsageError(f"{arguments.url} is not an http address")
-    return request
+    address = client.endpoint(arguments.url)
+    return urllib.request.Request(address, content, client.headers(arguments.key_file))  # noqa: S310 - it is http
 
 
 def _ask(request: urllib.request.Request, timeout: float) -> tuple[int, bytes]:

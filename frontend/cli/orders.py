@@ -48,7 +48,7 @@ def add_to(commands: Any) -> None:
         "unload",
         help="stop a model's hosts",
         description="Let a model's hosts finish what they have and stop them; the next request that needs them has "
-        f"them started again. {EXIT}",
+        f"them started again. Hosts that are loading are ended, and so is the `load` that waits for them. {EXIT}",
     )
     for parser in (load, unload):
         parser.add_argument("model", metavar="NAME")

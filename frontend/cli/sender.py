@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from frontend.cli import client
-from frontend.cli.client import UsageError
 
 BUSY: Final = frozenset({429, 503})
 DENIED: Final = frozenset({401, 403})
@@ -59,14 +58,9 @@ class Target:
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], timeout_s: float, retry_s: float) -> Self:
         """The target at the server's address. Raises `UsageError` for one that is none."""
-        try:
-            parts = urlsplit(url.rstrip("/"))
-            if parts.scheme in ("http", "https") and parts.hostname:
-                path = f"{parts.path}/v1/systemone"
-                return cls(parts.scheme, parts.hostname, parts.port, path, headers, timeout_s, retry_s, url)
-        except ValueError:  # a port or a bracket
-            pass
-        raise UsageError(f"{url} is not an http address")
+        parts = urlsplit(client.endpoint(url))
+        assert parts.hostname is not None
+        return cls(parts.scheme, parts.hostname, parts.port, parts.path, headers, timeout_s, retry_s, url)
 
     def connect(self) -> http.client.HTTPConnection:
         """A new connection, not yet opened."""
@@ -176,7 +170,7 @@ class Worker:
                 self.close()
                 # A server that was never there is a wrong address, and not one that is being started again.
                 if not self._reached.is_set() or not self._pause(AWAY_S, give_up):
-                    raise Stopped(f"nothing answers at {self._target.url} ({error or type(error).__name__})") from error
+                    raise Stopped(client.unreachable(self._target.url, error)) from error
                 continue
             self._reached.set()
             if status in DENIED:

@@ -6,20 +6,42 @@ import argparse
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from frontend import keys
 from frontend.cli import config
 from frontend.cli.configuration import Configuration
 from frontend.toml_file import ConfigurationError
+from protocol import families
+from protocol.exits import ServeExit
+
+_MEANT: Final = {
+    ServeExit.CLEAN: "a requested stop",
+    ServeExit.FAILED: "an error of framehost's own",
+    ServeExit.CONFIGURATION: "a mistake in the options or the configuration",
+    ServeExit.PORT_IN_USE: "the port is taken",
+    ServeExit.MODEL_FAILED: "a model cannot be served",
+    ServeExit.FRONT_FAILED: "the front cannot be kept running",
+    ServeExit.NOT_DRAINED: "a requested stop that took too long",
+    ServeExit.INTERRUPTED: "a second signal",
+}
 
 
 def add_to(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
     """Add the command's parser. `run`: what serves, the caller's."""
-    serve = commands.add_parser("serve", help="serve models over HTTP", description="Serve models over HTTP.")
+    serve = commands.add_parser(
+        "serve",
+        help="serve models over HTTP",
+        description="Serve models over HTTP, until Ctrl-C or SIGTERM. Exit status: "
+        + "; ".join(f"{status.value} {_MEANT[status]}" for status in ServeExit)
+        + ".",
+        epilog=f"families: {', '.join(families.BUILT_IN)}. "
+        "example: framehost serve --model router=sparrow --model judge=decider:/models/decider-4b",
+    )
     serve.add_argument(
         "--model", action="append", default=[], metavar="NAME=FAMILY[:PATH]",
-        help="a model to serve; may be given several times (default: the embedded model, sparrow=sparrow)",
+        help="a model to serve: the name that requests say, its family, and its checkpoint where the family brings no "
+        "weights; may be given several times (default: the embedded model, sparrow=sparrow)",
     )  # fmt: skip
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")

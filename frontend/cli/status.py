@@ -16,7 +16,10 @@ from protocol.messages import Status
 def add_to(commands: Any) -> None:
     """Add the command's parser."""
     status = commands.add_parser(
-        "status", help="show a running server", description="Show the processes, queues and bounds of a running server."
+        "status",
+        help="show a running server",
+        description="Show the processes, queues and bounds of a running server. "
+        "Exit status: 0 shown; 1 no server of this user has the port.",
     )
     status.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
     status.add_argument("--json", action="store_true", help="everything, for programs")

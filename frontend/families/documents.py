@@ -1,4 +1,5 @@
-"""The documents of the text families, whose host reads the whole request itself: one JSON text per request.
+"""Questions as members of a JSON object, and the documents of the text families, whose host reads the whole request
+itself: one JSON text per request.
 
 What only the host knows of a request comes back with its numbers: how many tokens there were, and what was cut.
 """
@@ -25,7 +26,7 @@ def fields(question: Question) -> dict[str, Any]:
     elif isinstance(question, Noul):
         kind, criteria = "noul", None if question.criteria is None else dict(question.criteria)
     else:
-        kind, criteria = "score", question.levels
+        kind, criteria = "score", list(question.levels)
     return {"type": kind, "instructions": question.instructions, "criteria": criteria}
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.helpers import set_exception
 from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from frontend import limits
 from frontend.clients import Clients
@@ -31,6 +32,19 @@ _REFUSAL = (
 )
 
 log = logging.getLogger("framehost.http")
+
+
+_TOO_MANY: Final = "Too many headers received"
+"""The library has no class for it."""
+
+
+def _above_a_limit(error: BaseException | None) -> str:
+    """What to say of a head that is HTTP and too large; empty for anything else."""
+    if isinstance(error, LineTooLong):
+        return f"the request line and each header field have at most {limits.MAX_HEAD_LINE_BYTES} bytes"
+    if isinstance(error, BadHttpMessage) and error.message == _TOO_MANY:
+        return f"a request has at most {limits.MAX_HEADER_FIELDS} header fields"
+    return ""
 
 
 class ClientConnection(web.RequestHandler):
@@ -55,6 +69,9 @@ class ClientConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # the library's own way to say "none"
             keepalive_timeout=limits.KEEPALIVE_S,
             lingering_time=limits.LINGERING_S,
+            max_line_size=limits.MAX_HEAD_LINE_BYTES,
+            max_field_size=limits.MAX_HEAD_LINE_BYTES,
+            max_headers=limits.MAX_HEADER_FIELDS,
             auto_decompress=False,  # `ingress` does, and notices a body that was cut
         )
 
@@ -96,6 +113,12 @@ class ClientConnection(web.RequestHandler):
             if not body.is_eof() and body.exception() is None:
                 set_exception(body, web.RequestPayloadError(str(fault)), fault)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """As the library's, which is called whenever a body has been read, and parses nothing anew each time. Unless
+        reading was paused, there is nothing to resume."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
@@ -131,7 +154,9 @@ class ClientConnection(web.RequestHandler):
             text = "the server failed on this request; its log has the reason"
         else:
             log.debug("not a request: %r", exc)
-            text = f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"
+            text = _above_a_limit(exc) or (
+                f"this is not an HTTP request: {message if exc is None else ingress.reason(exc)}"
+            )
         response = self._render(request, status, text)
         response.force_close()
         return response

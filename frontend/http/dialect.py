@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final, Protocol
 
-from frontend.errors import InternalError, InvalidRequest, Misuse, RequestError
+from frontend.errors import Fault, InternalError, InvalidRequest, Misuse, RequestError
 from frontend.families.base import Decision
 from frontend.limits import DEFAULTS, MAX_MESSAGE_CHARS, RETRY_AFTER_SECONDS, ServerLimits
 from frontend.questions import DecisionRequest, printable
@@ -60,8 +60,12 @@ def public(text: str) -> str:
     return printable(text, MAX_MESSAGE_CHARS)
 
 
-def place(loc: tuple[str | int, ...]) -> str:
-    """A path as people write it: `questions[0].levels`."""
+def place(fault: Fault) -> str:
+    """Where a fault is, as people write it: `questions[0].levels`. Empty for the body as a whole, and for one that is
+    no JSON, where it is the number of a character: the message has its line and column."""
+    loc = fault.loc
+    if fault.type == "json_invalid" and len(loc) == 1 and isinstance(loc[0], int):
+        return ""
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -74,7 +78,8 @@ def sentence(error: RequestError) -> str:
     if not isinstance(error, InvalidRequest):
         return public(error.message)
     first = error.faults[0]
-    text = f"{place(first.loc)}: {first.msg}" if first.loc else first.msg
+    where = place(first)
+    text = f"{where}: {first.msg}" if where else first.msg
     more = len(error.faults) - 1
     return public(f"{text} (and {more} more)" if more else text)
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from frontend.errors import BadEncoding
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdDecompressor, ZstdError
+    from compression.zstd import ZstdDecompressor, ZstdError, get_frame_info
 else:
-    from backports.zstd import ZstdDecompressor, ZstdError
+    from backports.zstd import ZstdDecompressor, ZstdError, get_frame_info
 
 STEP_BYTES: Final = 1 << 18
 """The most that is unpacked before the caller looks at its limits again, and lets others have the event loop."""
@@ -26,10 +26,44 @@ def _deflate(packed: bytes) -> Any:
     return zlib.decompressobj(zlib.MAX_WBITS if packed[0] & 0xF == 8 else -zlib.MAX_WBITS)
 
 
+class _Frame:
+    """A zstd frame, with as many bytes as its head says. The library makes sure of that only when the whole frame is
+    there at once: one that ends in an empty block may have fewer, and the network's cuts would decide on the body."""
+
+    MAX_HEAD_BYTES: Final = 18
+
+    def __init__(self) -> None:
+        self._frame = ZstdDecompressor()
+        self._head = b""
+        self._size = 0
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        """As the library's, whose errors it raises."""
+        if len(self._head) < self.MAX_HEAD_BYTES:
+            self._head += packed[: self.MAX_HEAD_BYTES - len(self._head)]
+        piece: bytes = self._frame.decompress(packed, most)
+        self._size += len(piece)
+        if self._frame.eof and get_frame_info(self._head).decompressed_size not in (None, self._size):
+            raise ZstdError("the frame has another size than its head says")
+        return piece
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return bool(self._frame.needs_input)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._frame.unused_data)
+
+
 _DECOMPRESSORS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "gzip": lambda packed: zlib.decompressobj(zlib.MAX_WBITS | 16),
     "deflate": _deflate,
-    "zstd": lambda packed: ZstdDecompressor(),
+    "zstd": lambda packed: _Frame(),
 }
 """What unpacks a part, made when its first bytes are there."""
 

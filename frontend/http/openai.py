@@ -110,10 +110,10 @@ def render_error(error: RequestError) -> Rendered:
     kind = "invalid_request_error" if status < 500 else "server_error"
     if isinstance(error, InvalidRequest):
         status, code = 400, error.faults[0].type
-        param = place(error.faults[0].loc) or None
+        param = place(error.faults[0]) or None
     elif isinstance(error, UnknownModel):
         status, code, param = 404, "model_not_found", "model"
-    elif isinstance(error, TokensExceeded):
+    elif error.error_type == TokensExceeded.error_type:  # whether the front or the host has counted them
         code = "context_length_exceeded"
     elif isinstance(error, QueueFull):
         kind, code = "rate_limit_error", "rate_limit_exceeded"

@@ -94,9 +94,11 @@ def _question(name: str, fields: dict[str, Any], loc: Loc, faults: Faults) -> Qu
         options = grammar.options(fields, loc, faults)
         return Choice(name, grammar.instructions(fields, loc, faults), options)
     if kind == "noul":
+        before = len(faults.found)
         instructions = grammar.instructions(fields, loc, faults)
         sides = grammar.sides(fields.get("criteria"), loc, faults, _SIDES)
-        grammar.check_asks(instructions, sides, loc, faults)
+        if len(faults.found) == before:  # else what was meant to be asked is refused already
+            grammar.check_asks(instructions, sides, loc, faults)
         return Noul(name, instructions, sides)
     if kind == "score":
         levels = grammar.levels(fields.get("criteria", MISSING), loc, faults)

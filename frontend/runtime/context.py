@@ -128,7 +128,8 @@ class ExecutionContext:
         return not self._open
 
     def __enter__(self) -> Self:
-        self._use()
+        if not self._open:
+            raise self._closed()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -164,7 +165,9 @@ class ExecutionContext:
 
     def cancel_on_exit(self) -> CancellationGuard:
         """A guard for the awaiting caller; see CancellationGuard."""
-        return CancellationGuard(self._use())
+        if not self._open:
+            raise self._closed()
+        return CancellationGuard(self._shared)
 
     @property
     def cancelled(self) -> bool:

@@ -59,7 +59,8 @@ def test_the_port_is_closed_until_every_model_is_warm(runtime: Path) -> None:
         gate.touch()
         server.opened()
         assert server.port == port
-        assert server.get("/health").json == {"status": "ok", "models": {"quick": "ready", "slow": "ready"}}
+        warm = {"status": "ok", "models": {"quick": "ready", "slow": "ready"}}
+        server.wait(lambda: server.get("/health").json == warm, "both have said hello to the front")
         assert server.decide("x", model="slow").status == 200
 
 

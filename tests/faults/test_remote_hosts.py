@@ -33,10 +33,10 @@ class Site:
         (self.allow / "host.key").write_bytes((folder / "host.key").read_bytes())
         self.hosts: list[subprocess.Popen[str]] = []
 
-    def configuration(self, family: str = "toy", path: str = "", **options: Any) -> Path:
+    def configuration(self, family: str = "toy", path: str = "", restarts: int = 5, **options: Any) -> Path:
         lines = [
             "[server]",
-            "restarts = 0",  # of processes that are started here; a remote host is not
+            f"restarts = {restarts}",
             "[hosts]",
             'listen = "127.0.0.1:0"',
             f"key = {json.dumps(str(self.folder / 'server.key_secret'))}",
@@ -109,7 +109,8 @@ def test_a_host_from_elsewhere_serves_as_a_local_one(runtime: Path) -> None:
 def test_a_host_that_dies_is_lost_and_the_queue_waits_for_the_next(runtime: Path) -> None:
     """The running request gets 503 and is never sent again; the queued one is answered by the host that comes next."""
     mark, until = runtime / "mark", runtime / "until"
-    with on_site(runtime) as (site, server):
+    # Those are restarts of what is started here, which a remote host is not.
+    with on_site(runtime, restarts=0) as (site, server):
         first = site.host(server)
         server.opened()
         running_one = server.soon({"op": "wait", "until": str(until), "tag": "a", "mark": str(mark)})
@@ -197,6 +198,28 @@ def test_a_host_that_cannot_load_says_so_to_the_server(runtime: Path) -> None:
         gate.touch()
         site.host(server)
         server.opened()
+
+
+def test_what_operators_may_order_of_a_model_whose_hosts_dial_in(runtime: Path) -> None:
+    """No swap, which happens where the hosts are, and no unload of one that is there; the wait for one can be ended,
+    and a request begins it anew."""
+    with on_site(runtime) as (site, server):
+        first = site.host(server)
+        server.opened()
+        status, told = server.swap("judge=toy")
+        assert (status, "the hosts of 'judge' are started elsewhere" in told) == (2, True)
+        assert server.order("cancel", "judge").code == "conflict"
+        assert server.order("unload", "judge").message == "judge@1 is pinned"
+        seen = len(server.lines)
+        first.kill()
+        server.line("waiting for a host to dial in", after=seen)
+        assert server.order("unload", "judge").message == "judge@1 is unloaded"
+        assert server.host("judge")["state"] == "absent"
+        seen = len(server.lines)
+        asked = server.soon("x")
+        server.line("waiting for a host to dial in", after=seen)
+        site.host(server)
+        assert asked.result(GUARD_S).status == 200
 
 
 def test_what_the_front_needs_of_a_checkpoint_comes_with_the_facts(runtime: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 from frontend.cli.status import render
+from protocol.messages import Progress
 from tests.process.harness import GUARD_S, Framehost, configuration, running
 
 
@@ -172,6 +173,49 @@ def test_an_operator_unloads_and_loads(runtime: Path) -> None:
             assert load.communicate(timeout=GUARD_S) == ("toy@1 is loaded already\n", "")
 
 
+def test_an_operator_ends_a_load_that_hangs(runtime: Path) -> None:
+    """`unload` ends its process; the `load` that waits for it says so and fails. A request that waits is no order: it
+    has the model started again."""
+    gate = runtime / "gate"
+    models = {"a": {}, "late": {"resident": False, "gate": gate}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        load = server.command("load", "late")
+        server.line("[late@2 3-", "loading")
+        pid = server.host("late")["pid"]
+        told = server.order("load", "late")
+        assert (told.code, f"late@2 is loading in pid {pid}; framehost unload late ends it" in told.message) == (
+            "conflict",
+            True,
+        )
+        assert server.order("unload", "late").message == "late@2 is unloaded"
+        assert not psutil.pid_exists(pid)
+        assert load.communicate(timeout=GUARD_S) == (
+            "",
+            "framehost: late@2 could not be loaded: an operator has unloaded it\n",
+        )
+        assert load.returncode == 1
+        assert states(server) == {"a": "ready", "late": "absent"}
+        waits = server.soon("x", model="late")
+        server.line("[late@2 4-", "loading")
+        assert server.order("unload", "late").code == "done"
+        server.line("[late@2 5-", "loading")
+        gate.touch()
+        assert waits.result(GUARD_S).status == 200
+
+
+def test_an_operator_ends_a_load_that_waits_for_room(runtime: Path) -> None:
+    """Nothing of it has been started, and nothing will be: the order to load it fails at once."""
+    models = {"busy": {}, "late": {"resident": False}}
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+        server.soon({"op": "wait", "until": "never"}, model="busy")
+        server.running("busy")
+        assert isinstance(server.first_answer("load", "late"), Progress)
+        assert server.order("unload", "late").message == "late@2 has no hosts"
+        server.line("load of late: late@2 could not be loaded: an operator has unloaded it")
+        assert server.order("load", "busy").message == "busy@1 is loaded already"
+        assert states(server) == {"busy": "ready", "late": "absent"}
+
+
 def test_a_front_that_dies_while_room_is_made_does_not_hang_it(runtime: Path) -> None:
     """The next front has no request for the one that leaves, and asks again for whoever is wanted."""
     models = {"a": {}, "b": {"resident": False}}
@@ -200,6 +244,26 @@ def test_a_swap_that_has_no_room_beside_the_former_says_so(runtime: Path) -> Non
         assert server.decide("x").status == 200
         assert server.swap("toy=toy", "--mode", "stop-first")[0] == 0
         assert server.decide("x").status == 200
+
+
+def test_the_room_that_a_swap_makes_is_not_taken_by_who_waits_for_room(runtime: Path) -> None:
+    """At the limit, stop-first: the successor has the room of the former, and the other model's request waits on."""
+    until = runtime / "until"
+    models = {"a": {}, "b": {"resident": False}}
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+        work = server.soon({"op": "wait", "until": str(until)}, model="a")
+        server.running("a")
+        swap = server.command("swap", "a=toy", "--mode", "stop-first")
+        server.line("newcomers wait")
+        waits = server.soon("x", model="b")
+        server.wait(lambda: server.model("b")["waiting_for_host"] == 1, "it waits")
+        until.touch()
+        assert work.result(GUARD_S).status == 200
+        assert swap.communicate(timeout=GUARD_S)[1] == ""
+        assert waits.result(GUARD_S).status == 200
+        server.line("[b@2", "ready in")
+        ready = [line.split()[0] for line in server.lines if "] ready in" in line]
+        assert ready == ["[a@1", "[a@3", "[b@2"]
 
 
 def test_an_absent_model_can_be_swapped_and_who_waits_goes_along(runtime: Path) -> None:

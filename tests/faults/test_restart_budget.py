@@ -106,7 +106,8 @@ def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path
         psutil.Process(old).kill()
         server.wait(lambda: server.status()["front_process"]["pid"] != old, "a new front")
         server.wait(lambda: server.status()["front_process"]["serving"], "which serves")
-        assert server.get("/health").json == {"status": "degraded", "models": {"one": "failed", "two": "ready"}}
+        known = {"status": "degraded", "models": {"one": "failed", "two": "ready"}}
+        server.wait(lambda: server.get("/health").json == known, "it knows both")
         answer = server.decide("x", model="one")
         assert answer.status == 503
         assert server.decide("x", model="two").status == 200

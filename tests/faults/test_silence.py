@@ -5,23 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.faults.test_probes import Probe
-from tests.process.harness import configuration, received, running
+from tests.process.harness import configuration, received, running, tagged
 
 
 def test_a_front_whose_loop_stands_still_is_replaced_over_warm_hosts(runtime: Path) -> None:
     """It is unready soon; after front_limit its stacks are in the log, it is killed, and the next one serves with the
-    same hosts."""
-    config = configuration(runtime / "c.toml", {"toy": {}}, front_limit=4, health="127.0.0.1:0")
+    same hosts. One that hangs, too, for which nobody has counted meanwhile, has its limit from then on."""
+    mark = runtime / "mark"
+    models = {"toy": {}, "stuck": {"execution_limit": 3}}
+    config = configuration(runtime / "c.toml", models, front_limit=4, health="127.0.0.1:0")
     with running(runtime, config=config) as server:
         probe = Probe(server)
-        host = server.host()["pid"]
-        lost = server.open_request("hang the front")
+        host, stuck = server.host("toy")["pid"], server.host("stuck")["pid"]
+        server.open_request({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)}, model="stuck")
+        server.wait(lambda: tagged(mark) == ["a"], "the unit runs")
+        lost = server.open_request("hang the front", model="toy")
         server.wait(lambda: probe.codes() == [200, 200, 503], "it is not ready")
         assert "it is killed" not in server.log(), "nor is it ended yet"
         assert received(lost) == b"", "its client is not left waiting for ever"
-        answer = server.decide("x")
+        answer = server.decide("x", model="toy")
         assert answer.status == 200
         assert answer.json["x_toy"]["pid"] == host
+        answer = server.decide({"tag": "b", "mark": str(mark)}, model="stuck")
+        assert (answer.status, tagged(mark)) == (200, ["a", "b"])
+        assert answer.json["x_toy"]["pid"] != stuck
+        assert "its execution limit is 3 s" in server.host("stuck")["last_death"]
         death = server.status()["front_process"]["last_death"]
         assert "killed by SIGKILL by framehost: no answer for" in death
         assert "toy_front.py" in death

@@ -153,6 +153,28 @@ def test_a_stop_between_two_starts_does_not_start_again(runtime: Path) -> None:
         assert "starting again in 2 s" not in server.log()
 
 
+@pytest.mark.parametrize("host", ["that loads", "in back-off"])
+def test_a_stop_answers_who_waits_for_a_host_that_is_started_again(runtime: Path, host: str) -> None:
+    """Nobody is started during a stop, and a load is not waited for: 503 at once, and the stop is clean."""
+    works = runtime / "works"
+    works.touch()
+    option = {"gate": works} if host == "that loads" else {"fail": f"until:{works}"}
+    config = configuration(runtime / "c.toml", {"toy": option})
+    with running(runtime, config=config) as server:
+        running_one = server.soon({"op": "wait", "until": "never"})
+        server.running()
+        queued = server.soon("b")
+        server.queued(1)
+        works.unlink()
+        psutil.Process(server.host()["pid"]).kill()
+        assert running_one.result(GUARD_S).status == 503
+        server.line("[toy@1 3-", "loading") if host == "that loads" else server.line("starting again in 1 s")
+        assert server.stop() == 0
+        answer = queued.result(GUARD_S)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert "the server is stopping and starts no host of model 'toy'" in answer.json["detail"]["message"]
+
+
 def test_idle_connections_and_endless_uploads_do_not_prolong_a_stop(runtime: Path) -> None:
     """Neither a client that says nothing nor one that never finishes its body outlasts the budget."""
     config = configuration(runtime / "c.toml", {"toy": {}}, drain=0.5)

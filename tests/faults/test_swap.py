@@ -169,16 +169,19 @@ def test_stop_first_lets_newcomers_wait_and_never_has_two_hosts(runtime: Path) -
 
 
 def test_when_the_successor_of_a_stopped_model_fails_the_former_is_started_again(runtime: Path) -> None:
-    """Stop-first: who waited is served by the old checkpoint, in a new process; the operator hears of the gap."""
+    """Stop-first: who waited is served by the old checkpoint, in a new process and in the room that was its own,
+    whoever else waits for room; the operator hears of the gap."""
     gate = runtime / "gate"
-    with running(runtime) as server:
-        old = server.host()["pid"]
+    models = {"toy": {}, "other": {"resident": False}}
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+        old = server.host("toy")["pid"]
         swap = server.command("swap", "toy=toy", "--mode", "stop-first", "--option", f"gate={gate}")
-        server.line("starting toy@2")
-        waiter = server.soon({"op": "echo"})
-        server.wait(lambda: server.status()["front"]["requests"]["open"] == 1, "it has arrived")
+        server.line("starting toy@3")
+        waiter, other = server.soon({"op": "echo"}, model="toy"), server.soon("x", model="other")
+        server.wait(lambda: server.status()["front"]["requests"]["open"] == 2, "they have arrived")
+        server.wait(lambda: server.model("other")["waiting_for_host"] == 1, "it waits for room")
         successor = server.wait(
-            lambda: next((host["pid"] for host in server.status()["hosts"] if host["deployment"] == "toy@2"), 0),
+            lambda: next((host["pid"] for host in server.status()["hosts"] if host["deployment"] == "toy@3"), 0),
             "a pid",
         )
         psutil.Process(successor).kill()
@@ -187,10 +190,13 @@ def test_when_the_successor_of_a_stopped_model_fails_the_former_is_started_again
         assert answer.json["x_toy"]["pid"] not in (old, successor)
         _, err = swap.communicate(timeout=GUARD_S)
         assert swap.returncode == 1
-        assert "toy@2 could not be started: killed by SIGKILL" in err
+        assert "toy@3 could not be started: killed by SIGKILL" in err
         assert "toy@1 serves again; newcomers waited" in err
-        (host,) = server.status()["hosts"]
-        assert (host["deployment"], host["role"]) == ("toy@1", "current")
+        assert other.result(30).status == 200
+        server.line("[other@2", "ready in")
+        assert [line.split()[0] for line in server.lines if "] ready in" in line] == ["[toy@1", "[toy@1", "[other@2"]
+        assert [host["deployment"] for host in server.status()["hosts"]] == ["toy@1", "other@2"]
+        assert server.host("toy")["role"] == "current"
 
 
 def test_a_second_swap_of_the_same_name_is_refused_while_the_first_runs(runtime: Path) -> None:

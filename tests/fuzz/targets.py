@@ -9,6 +9,7 @@ import gzip
 import json
 import re
 import sys
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -212,15 +213,19 @@ def _frames(lane: Lane, frames: Iterable[Buffer]) -> bytes:
 # The refusal of bodies in parts, on the header alone.
 
 
+UNSHOWN = {"Cc", "Cs", "Zl", "Zp"}
+"""Categories of control characters, halves of surrogate pairs, and separators of lines and paragraphs."""
+
+
 class Head(HeadersMixin):
     """As much of a request as is looked at."""
 
     def __init__(self, content_type: str) -> None:
-        self._headers = CIMultiDict({"Content-Type": content_type})
+        self.headers = self._headers = CIMultiDict({"Content-Type": content_type})
 
 
 def refuse_parts(data: bytes) -> None:
-    """Whatever the header says, it is taken for JSON or refused in printable words."""
+    """Whatever the header says, it is taken for JSON or refused in words that move no cursor and have an encoding."""
     value = data.decode("utf-8", "surrogateescape")
     if any(letter in value for letter in "\r\n\0"):
         return  # the library refuses such a header before
@@ -229,7 +234,9 @@ def refuse_parts(data: bytes) -> None:
         ingress.refuse_form(cast(web.Request, request))
     except UsageError as refusal:
         assert request.content_type.startswith("multipart/")
-        assert refusal.message.isprintable()
+        assert not {unicodedata.category(letter) for letter in refusal.message} & UNSHOWN
+    else:
+        assert not request.content_type.startswith("multipart/")
 
 
 TARGETS = {

@@ -18,9 +18,9 @@ from frontend.http.connection import ClientConnection
 from frontend.replica import Availability
 from frontend.server import Server, ServerLimits
 from protocol import families
+from tests.helpers import fake_family
+from tests.helpers.fake_host import FakeHost, until, zmq_context
 from tests.http.declared import Declared
-from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, until, zmq_context
 
 QUESTION = {"q": {"type": "noul", "instructions": "is it so?"}}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frontend import app
+from frontend import app, limits
 from frontend.http import admin
 from frontend.keys import ApiKey, KeyRing
 from frontend.server import ServerLimits
@@ -159,4 +159,17 @@ async def test_orders_share_the_room_for_uploads(orders: Orders) -> None:
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"Retry-After: 1\r\n" in answer
         upload.close()
+    assert orders.given == []
+
+
+async def test_an_order_whose_upload_takes_longer_than_a_request_may_is_504(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes come, and too slowly: the place of the upload is given back, and nothing is ordered."""
+    monkeypatch.setattr(limits, "LINGERING_S", 0.05)
+    async with listening(ServerLimits(request_timeout_s=0.1), admin.build, carry_out=orders) as edge:
+        answer = await edge.ask(order("/admin/models/m/swap", JSON, body=b'{"family": "f"}')[:-1])
+        assert split(answer)[0] == 504
+        assert "the upload took longer than 0.1 s" in split(answer)[1]["error"]["message"]
+        assert edge.held() == (0, 0)
     assert orders.given == []

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from frontend import limits
+from frontend.errors import BadEncoding
 from frontend.http import encodings
 from tests.http.conftest import Edge
 
@@ -105,6 +106,27 @@ async def test_a_body_that_does_not_unpack_at_a_route_that_does_not_read_it(edge
     writer.write((sent[-5:] if late else b"") + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert b"HTTP/1.1 200 " in await reader.read()
     writer.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        # Its head says so many bytes; an empty last block follows on none, or on three.
+        b"\x28\xb5\x2f\xfd\x20\x01" + b"\x01\0\0",
+        b"\x28\xb5\x2f\xfd\x20\x05" + b"\x18\0\0abc" + b"\x01\0\0",
+    ],
+    ids=["none of one", "three of five"],
+)
+def test_where_a_zstd_frame_is_cut_does_not_decide_on_it(frame: bytes) -> None:
+    """One that has fewer bytes than its head says is refused, in whatever pieces it comes."""
+
+    def unpack(cut: int) -> list[bytes]:
+        unpacker = encodings.Unpacker("zstd")
+        return [piece for at in range(0, len(frame), cut) for piece in unpacker.feed(frame[at : at + cut])]
+
+    for cut in range(1, len(frame) + 1):
+        with pytest.raises(BadEncoding, match="it is not zstd"):
+            unpack(cut)
 
 
 PIECES = json.dumps({"state": "x" * 3_000, "questions": []}).encode()

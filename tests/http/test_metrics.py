@@ -16,8 +16,8 @@ from frontend.keys import ApiKey, KeyRing
 from frontend.metrics import SECONDS, Histogram
 from frontend.replica import Availability
 from protocol.messages import Status
+from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main
-from tests.unit.fake_host import failure, until
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}

@@ -27,8 +27,8 @@ from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
 from protocol.payloads import TextRequest
-from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
+from tests.helpers import fake_family
+from tests.helpers.fake_host import FakeHost, failure, until, zmq_context
 
 JSON = {"Content-Type": "application/json"}
 BODY = 64

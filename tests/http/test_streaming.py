@@ -14,8 +14,8 @@ from aiohttp import ClientResponse
 from frontend import limits
 from frontend.replica import Availability
 from protocol.messages import Result
+from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main, main_port
-from tests.unit.fake_host import failure, until
 
 STREAM = {"Accept": "text/event-stream"}
 NOUL = QUESTION["q"]

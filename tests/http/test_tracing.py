@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from frontend.tracing import Tracing
+from tests.helpers.fake_host import failure
 from tests.http.main_port import Main
-from tests.unit.fake_host import failure
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 PARENT = 0xB7AD6B7169203331

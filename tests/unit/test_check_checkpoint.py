@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,7 +116,10 @@ def test_a_file_tells_its_family(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("names", "expected"),
-    [([], "no file that tells its family"), (["a.sparrow", "decider_config.json"], r"several families \(.*decider")],
+    [
+        (["notes.txt"], "no file that tells its family"),
+        (["a.sparrow", "decider_config.json"], r"several families \(.*decider"),
+    ],
 )
 def test_a_folder_that_does_not_tell_its_family(tmp_path: Path, names: list[str], expected: str) -> None:
     """Not guessed: --family says it."""
@@ -124,6 +128,139 @@ def test_a_folder_that_does_not_tell_its_family(tmp_path: Path, names: list[str]
     with pytest.raises(ConfigurationError, match=expected) as caught:
         inspection.detect(tmp_path)
     assert "--family" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole tiny chat model. Read only."""
+    for module in ("torch", "transformers", "safetensors"):
+        pytest.importorskip(module, reason="making a checkpoint needs framehost[torch]")
+    from tests.helpers import tiny_transformers
+
+    return tiny_transformers.write_chat(tmp_path_factory.mktemp("check") / "chat")
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    def break_it(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return break_it
+
+
+def weights_alone(folder: Path) -> None:
+    for file in folder.iterdir():
+        if file.suffix != ".safetensors":
+            file.unlink()
+
+
+def adapter(folder: Path) -> None:
+    without("config.json", "model.safetensors")(folder)
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/model"}')
+    (folder / "adapter_model.safetensors").touch()
+
+
+def encoder(folder: Path) -> None:
+    edited("config.json", model_type="bert", architectures=["BertModel"])(folder)
+    without("chat_template.jinja")(folder)
+
+
+def images(folder: Path) -> None:
+    edited("config.json", model_type="vit")(folder)
+    without("tokenizer.json")(folder)
+    (folder / "preprocessor_config.json").write_text("{}")
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def lost_shard(folder: Path) -> None:
+    without("model.safetensors")(folder)
+    places = {"lm_head.weight": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+def gguf_alone(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "model.gguf").write_bytes(b"GGUF")
+
+
+BROUGHT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda folder: [file.unlink() for file in folder.iterdir()], "it is an empty folder"),
+    "weights alone": (weights_alone, r"model\.safetensors has weights; config\.json and tokenizer\.json"),
+    "an adapter": (adapter, r"an adapter of somebody/model and no model: merge the two"),
+    "a folder of GGUF": (gguf_alone, r"a GGUF file is given by its own path: .*/model\.gguf"),
+    "an encoder without its pooling": (encoder, r"BertModel is no chat model\. .* modules\.json"),
+    "no chat template": (without("chat_template.jinja"), r"nothing can be asked; .* chat_template\.jinja"),
+    "no tokenizer": (without("tokenizer.json"), r"tokenizer\.json is missing in .*; AutoTokenizer"),
+    "a model of images": (images, r"tokenizer\.json is missing in .*: vit reads images"),
+    "pickles": (pickled, r"model\.safetensors is missing .*; pytorch_model\.bin is a pickle"),
+    "a shard that is not there": (lost_shard, r"model-00002-of-00002\.safetensors is missing in "),
+}
+"""What people bring who have a model of their own, and what they have to be told."""
+
+
+@pytest.mark.parametrize("family", [None, "transformers"], ids=["found", "said"])
+@pytest.mark.parametrize("brought", BROUGHT)
+def test_what_people_bring(
+    chat: Path, tmp_path: Path, brought: str, family: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, and one line that says what it is and what to do, whether or not the family was said."""
+    change, expected = BROUGHT[brought]
+    folder = Path(shutil.copytree(chat, tmp_path / "model"))
+    assert check(str(folder)) == 0
+    capsys.readouterr()
+    change(folder)
+    assert check(str(folder), *(() if family is None else ("--family", family))) == ServeExit.CONFIGURATION
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert re.search(expected, err), err
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "notes.txt"])
+def test_a_file_that_is_none(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which files a checkpoint may be."""
+    (tmp_path / name).write_bytes(b"hello")
+    assert check(str(tmp_path / name)) == ServeExit.CONFIGURATION
+    assert "is a file, and no *.sparrow or *.gguf; a checkpoint is a folder" in capsys.readouterr().err
+
+
+def test_a_base_model_with_its_adapter_tells_its_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files of a Cua-S1 adapter lie in a folder of their own, and the base model alone is another family's."""
+    pytest.importorskip("torch", reason="making a checkpoint needs framehost[torch]")
+    from tests.helpers import tiny_cua_s1
+
+    folder = tiny_cua_s1.write_base(tmp_path / "model")
+    tiny_cua_s1.write_adapter(folder / "text", folder)
+    assert check(str(folder)) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith(": a checkpoint of the family cua-s1")
+    assert "base model with the adapter in" in out[1]
+
+
+def test_a_lora_checkpoint_is_described_without_its_base_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it is for, and what it is served with; what is wrong in it is said."""
+    pytest.importorskip("torch", reason="making a checkpoint needs framehost[torch]")
+    from tests.helpers import tiny_open_jev
+
+    folder = tiny_open_jev.write_lora(tmp_path / "lora")
+    assert check(str(folder)) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith(": a checkpoint of the family open-jev")
+    assert out[1].startswith(f"  LoRA checkpoint for {tiny_open_jev.MODEL_ID} at ")
+    assert "the option 'base'" in out[3]
+    for break_it, expected in (
+        (without("head.pt"), r"head\.pt is missing"),
+        (edited("adapter/adapter_config.json", use_dora=True), r"adapter/adapter_config\.json: use_dora is True"),
+        (edited("temperature.json", temperature=0), r"temperature\.json: temperature is 0"),
+    ):
+        break_it(folder)
+        assert check(str(folder), "--family", "open-jev") == ServeExit.CONFIGURATION
+        assert re.search(expected, capsys.readouterr().err)
 
 
 def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +279,7 @@ def test_an_unknown_family_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_family_that_cannot_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Third parties need not bring a check."""
-    from tests.unit.fake_family import FAKE
+    from tests.helpers.fake_family import FAKE
 
     monkeypatch.setitem(families.BUILT_IN, "fake", FAKE)
     found = inspection.examine(str(tmp_path), "fake", lambda fraction, note: None)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import supervisor
-from frontend.cli import decide
+from frontend.cli import client, decide
 from frontend.cli.terminal import short, width
 
 
@@ -69,7 +69,7 @@ def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.
         (["--state", "s", "--question", "", "--noul", "true=y"], "an id of its own"),
         (["--state", "s", *["--question", "b", "--noul", "true=y"] * 2], "an id of its own"),
         (["--state", "s", "--ask", "a", "--ask", "b", "--noul"], "give --ask once"),
-        (["--state", "s", "--noul", "true=y", "--key-file", "/no/such"], "No such file"),
+        (["--state", "s", "--noul", "true=y", "--key-file", "/no/such"], "decide: /no/such: No such file"),
         (["--state", "s", "--noul", "true=y", "--key-file", os.devnull], "there is no API key in"),
         (["--state", "s"], "give one of --choice, --noul and --score; example: --choice billing="),
         (["--state", "s", "--noul", "--score", "a"], "give one of"),
@@ -83,8 +83,9 @@ def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.
         (["--state", "s", "--noul", "true=y", "--url", "http://127.0.0.1:x"], "is not an http address"),
         (["--state", "s", "--noul", "true=y", "--url", "http://[::1"], "is not an http address"),
         (["--state", "s", "--noul", "maybe=x"], "--noul takes true=TEXT and false=TEXT"),
-        (["--state", "@there is no such file", "--noul", "true=y"], "No such file"),
+        (["--state", "@there is no such file", "--noul", "true=y"], "there is no such file: No such file"),
         (["--state", "s", "--noul", "true=y", "--url", "ftp://127.0.0.1/"], "is not an http address"),
+        (["--state", "s", "--noul", "true=y", "--url", "http://127.0.0.1:99999"], "is not an http address, as http"),
     ],
 )
 def test_options_that_make_no_question_are_exit_status_two(
@@ -368,8 +369,32 @@ def test_nobody_there_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) 
     """The most common error of all."""
     assert supervisor.main(["decide", "--url", "http://127.0.0.1:1", "--state", "s", "--noul", "true=y"]) == 1
     said = capsys.readouterr().err
-    assert "nothing answers at http://127.0.0.1:1" in said
+    assert "nothing answers at http://127.0.0.1:1 (Connection refused)" in said
     assert "framehost serve" in said
+
+
+def test_an_address_that_speaks_no_tls_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """https by habit: somebody answers there, and not in TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 1
+        thread.join()
+    assert f"no TLS connection to {url} (WRONG_VERSION_NUMBER)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_the_address_may_end_as_the_sdks_want_it(end: str) -> None:
+    """Who copies the base URL of the OpenAI client means the same server."""
+    assert client.endpoint(f"http://127.0.0.1:8080/judge{end}") == "http://127.0.0.1:8080/judge/v1/systemone"
 
 
 def test_a_server_that_is_slow_is_not_said_to_be_away(capsys: pytest.CaptureFixture[str]) -> None:

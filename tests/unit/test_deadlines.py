@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frontend.deadlines import Deadlines
@@ -68,6 +68,9 @@ def shared() -> Block:
 
 @settings(max_examples=25, derandomize=True, deadline=None)
 @given(REQUESTS)
+@example([(0.0, 10.0, 11.01, None), (0.0, 0.5, 11.01, None)])  # a shorter one behind a longer one
+@example([(0.0, 10.0, 0.41, None), (1.0, 0.5, 11.01, None)])  # a shorter one when the longer one was met
+@example([(0.0, 3.0, 0.41, None), (1.0, 3.0, 11.01, None)])  # the timer of the first one finds the second one early
 def test_they_end_as_with_a_timer_each(requests: list[tuple[float, float, float, float | None]]) -> None:
     """Whatever comes, with any budgets, finishing or leaving: the same ends at the same instants."""
     assert ends(requests, shared) == ends(requests, lambda: asyncio.timeout_at)

@@ -20,8 +20,8 @@ from frontend.requests import RequestTable
 from frontend.runtime.context import ExecutionContext
 from protocol import families
 from protocol.states import RequestEvent
-from tests.unit import fake_family
-from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
+from tests.helpers import fake_family
+from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Bench:

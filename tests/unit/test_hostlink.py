@@ -15,7 +15,7 @@ from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
-from tests.unit.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
+from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
 class Linked:

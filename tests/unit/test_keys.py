@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -136,6 +137,23 @@ def test_a_broken_file_changes_nothing(file: Path, broken: str, caplog: pytest.L
     write(file, f'[keys.bob]\nkey = "{BOB}"\n')
     valid.look()
     assert valid.find(BOB)
+    assert not valid.report()["problem"]
+
+
+def test_a_file_that_cannot_be_looked_at_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No permission, a stale mount: said as what is wrong, and the watching goes on."""
+    valid = ring(file)
+
+    def stale(path: Path, **_: object) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stale)
+        patched.setattr(Path, "read_text", stale)
+        valid.look()
+    assert "Stale file handle" in valid.report()["problem"]
+    assert valid.find(ALICE).name == "alice"
+    valid.look()
     assert not valid.report()["problem"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,23 @@ def test_a_reader_who_has_left_costs_lines_and_nothing_else(pipe: Pipe) -> None:
     log.write("one\n")
     wait_for(lambda: log.lost == 1, "it is counted")
     log.close(GUARD_S)
+
+
+def test_a_disk_that_was_full_is_said_to_have_been(tmp_path: Path) -> None:
+    """Each lost line is counted once, however often the log could not be told of them."""
+    full, room = os.open("/dev/full", os.O_WRONLY), os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    log = LogWriter(full)
+    for number in range(3):
+        log.write("a line\n")
+        wait_for(lambda: "kept=0" in repr(log), f"write {number} has failed")
+    os.dup2(room, full)
+    log.write("there is room again\n")
+    log.close(GUARD_S)
+    for descriptor in (full, room):
+        os.close(descriptor)
+    said = (tmp_path / "log").read_text()
+    assert said == "[framehost] 3 lines of this log were lost: it was not taken\nthere is room again\n"
+    assert log.lost == 3
 
 
 def test_a_descriptor_that_others_made_non_blocking_is_waited_for(pipe: Pipe) -> None:

@@ -14,8 +14,8 @@ from frontend.errors import HostDied, RequestTooLarge, Unavailable, UsageError
 from frontend.replica import Availability
 from protocol import families
 from protocol.states import Role
-from tests.unit import fake_family
-from tests.unit.fake_host import FakeHost, until, zmq_context
+from tests.helpers import fake_family
+from tests.helpers.fake_host import FakeHost, until, zmq_context
 from tests.unit.test_deployment import Bench
 
 
@@ -236,3 +236,81 @@ async def test_the_least_loaded_ready_replica_is_chosen_and_one_death_leaves_the
         successor.answer((await successor.unit()).call)
         await work[2]
         two.close()
+
+
+async def test_a_stop_ends_the_queue_of_a_host_that_is_not_there(bench: Bench) -> None:
+    """No host is started during a stop: 503 at once for who waits for the next one, and for who is prepared then."""
+    host = await bench.host()
+    bench.deployment.host_down(host.down())
+    waiting = bench.ask()
+    await bench.waiting(1)
+    bench.deployment.begin_stop()
+    with pytest.raises(HostDied, match="the server is stopping and starts no host of model 'm'") as caught:
+        await waiting
+    assert (caught.value.dispatched, caught.value.retry_after) == (False, 5)
+    with pytest.raises(Unavailable, match="the server is stopping"):
+        await bench.ask()
+    assert bench.held() == [(0, 0), (0, 0)]
+
+
+async def test_a_stop_leaves_a_warm_host_its_queue(bench: Bench) -> None:
+    """Also one that the front has only to greet: what was prepared for it is executed."""
+    host = await bench.host(shy=True)
+    waiting = bench.ask()
+    await bench.waiting(1)
+    bench.deployment.begin_stop()
+    late = bench.ask()
+    await bench.waiting(2)
+    await until(lambda: not host.hellos.empty(), "the greeting")
+    host.welcome()
+    for asked in (waiting, late):
+        host.answer((await host.unit()).call)
+        await asked
+
+
+async def test_a_stop_ends_the_queue_of_a_dead_replica_and_of_no_other() -> None:
+    """The living one serves its own queue to the end, and whoever was not queued yet."""
+    with zmq_context() as context:
+        two = Bench(context, replicas=2)
+        two.hosts += [FakeHost(context, f"{number + 1}-a") for number in range(2)]
+        for number, host in enumerate(two.hosts):
+            two.deployment.host_up(dataclasses.replace(host.up(), replica=number))
+        replicas = two.deployment._replicas
+        await until(lambda: all(replica.availability is Availability.READY for replica in replicas), "both")
+        work = [two.ask() for _ in range(4)]
+        units = [await host.unit() for host in two.hosts]
+        await until(lambda: [replica.load for replica in replicas] == [2, 2], "one queued behind each")
+        two.deployment.host_down(dataclasses.replace(two.hosts[0].down(), replica=0))
+        two.deployment.begin_stop()
+        ended = await asyncio.gather(work[0], work[2], return_exceptions=True)
+        assert [(type(error), getattr(error, "dispatched", None)) for error in ended] == [
+            (HostDied, True),
+            (HostDied, False),
+        ]
+        late = two.ask()
+        await until(lambda: replicas[1].load == 3, "behind the living one")
+        for _ in range(2):
+            two.hosts[1].answer(units[1].call)
+            units[1] = await two.hosts[1].unit()
+        two.hosts[1].answer(units[1].call)
+        await asyncio.gather(work[1], work[3], late)
+        two.close()
+
+
+async def test_a_request_between_two_units_does_not_wait_for_a_host_that_will_not_come(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next unit would be queued after the queue has been ended: 503 instead, at once."""
+    host = await bench.host()
+
+    def absorb(*_: object) -> object:
+        bench.deployment.host_down(host.down(will_restart=False))
+        return None
+
+    monkeypatch.setattr(bench.deployment.processor, "absorb", absorb)
+    asked = bench.ask("units:2")
+    host.answer((await host.unit()).call)
+    with pytest.raises(HostDied) as caught:
+        await asked
+    assert caught.value.dispatched is False
+    assert bench.held() == [(0, 0), (0, 0)]

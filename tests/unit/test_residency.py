@@ -31,11 +31,11 @@ class World:
         return done
 
 
-def planner(world: World, *there: str, absent: str = "", **bounds: int) -> Residency:
+def planner(world: World, *there: str, absent: str = "", pinned: str = "", **bounds: int) -> Residency:
     """A planner with deployments that are there and others that are not."""
     residency = Residency(Bounds(**bounds), world)
     for name in (*there, *absent):
-        residency.add(name)
+        residency.add(name, pinned=name in pinned)
     for name in there:
         residency.want(name)
         residency.ready(name, 0)
@@ -78,8 +78,7 @@ def test_who_is_wanted_by_many_is_started_once() -> None:
 def test_the_busy_and_the_pinned_are_never_evicted() -> None:
     """Not idle: not touched. Idle and pinned: not touched. The request waits until that changes."""
     world = World()
-    residency = planner(world, "a", "b", absent="x", count=2)
-    residency.pin("a", True)
+    residency = planner(world, "a", "b", absent="x", pinned="a", count=2)
     residency.usage(["x"], {"a": 1.0})
     assert world.take() == []
     residency.usage(["x"], {"a": 1.0, "b": 2.0})
@@ -133,14 +132,43 @@ def test_nobody_overtakes_the_first_in_the_line() -> None:
     assert world.take() == ["start x"]
 
 
-def test_a_swap_comes_before_whoever_waits_already() -> None:
-    """Newcomers of the swapped name wait for it, and its room has just been given back for it."""
+def test_the_room_that_a_swap_has_made_is_its_own() -> None:
+    """Whoever waits for room gets none of it: neither between the former's end and the successor's start, nor when
+    the successor fails and the former is started again."""
     world = World()
     residency = planner(world, "old", absent="xn", count=1)
+    residency.keep("old", True)
     residency.usage(["x"], {})
-    residency.want("n", first=True)
-    residency.left("old")
+    residency.want("n", first=True, room_of="old")
     assert world.take() == ["start n"]
+    residency.want("old", first=True, room_of="n")
+    assert world.take() == ["start old"]
+    residency.remove("n")
+    assert world.take() == []
+
+
+def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
+    """When its processes are gone, and not before; the last word of one that was about to be ready changes nothing.
+    A pin keeps what serves, and is no reason to go on loading."""
+    world = World()
+    residency = planner(world, absent="xy", count=1)
+    residency.want("x")
+    residency.usage(["y"], {})
+    assert not residency.unload("y", loading=True), "it waits, and has nothing to give"
+    assert residency.unload("x", loading=True)
+    residency.left("x")
+    assert world.take() == ["start x", "evict x", "start y"]
+    residency.ready("y", 0)
+    residency.usage(["x"], {})
+    residency.usage([], {"y": 1.0})
+    assert world.take() == [], "nobody insists on it any more"
+    residency = planner(world, absent="x", pinned="x")
+    residency.want("x")
+    assert not residency.unload("x")
+    assert residency.unload("x", loading=True)
+    residency.ready("x", 0)
+    residency.broken("x")
+    assert residency.place("x") is Place.LEAVING
 
 
 def test_what_the_front_said_is_old_when_an_operator_wants_something() -> None:
@@ -184,27 +212,36 @@ def test_what_can_never_fit_is_refused_at_once_and_nobody_goes_for_it() -> None:
     residency.ready("a", 5)
     residency.usage(["huge", "x"], {"a": 1.0})
     assert world.take() == ["start a", "refuse huge: it takes 11 bytes, max_resident_bytes is 10", "start x"]
-    residency.pin("a", True)
-    residency.pin("x", True)
-    residency.add("y", size=1)
+    residency = planner(world, "a", absent="y", pinned="a", count=1)
     residency.usage(["y"], {})
-    assert world.take() == ["refuse y: pinned models take all the room (max_resident_bytes 10)"]
+    assert world.take() == ["refuse y: pinned models take all the room (max_resident 1)"]
 
 
 def test_a_successor_without_room_beside_its_predecessor_is_told_what_helps() -> None:
     """It is the model itself that takes the room, and not others that are pinned: stop-first stops it first."""
     world = World()
-    residency = planner(world, "a", "b", count=2)
-    residency.pin("a", True)
-    residency.pin("b", True)
+    residency = planner(world, "a", "b", pinned="b", count=2)
+    residency.keep("a", True)
     residency.add("c", beside="a")
     residency.want("c", first=True)
     assert world.take() == [
         "refuse c: there is no room for it beside a (max_resident 2); --mode stop-first stops that one first"
     ]
-    residency.add("d")
+    residency = planner(world, "a", "b", pinned="ab", count=2)
+    residency.add("d", beside="gone")
     residency.want("d", first=True)
     assert world.take() == ["refuse d: pinned models take all the room (max_resident 2)"]
+
+
+def test_who_waits_for_room_goes_on_waiting_while_a_swap_keeps_it() -> None:
+    """The former stays, idle or not, until the swap has ended; that is no reason to refuse anybody for good."""
+    world = World()
+    residency = planner(world, "a", absent="x", count=1)
+    residency.keep("a", True)
+    residency.usage(["x"], {"a": 1.0})
+    assert world.take() == []
+    residency.keep("a", False)
+    assert world.take() == ["evict a"]
 
 
 def test_what_has_been_idle_for_as_long_as_it_is_kept_goes() -> None:

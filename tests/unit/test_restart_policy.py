@@ -52,6 +52,15 @@ def test_a_configuration_error_is_never_tried_again() -> None:
     assert policy.restarts == 0
 
 
+def test_what_follows_is_said_as_it_was_decided() -> None:
+    """The log says when the next start is, or why there is none."""
+    policy = RestartPolicy(RestartLimits(budget=1))
+    assert policy.next_step(CRASH, 0.0) == "starting again now"
+    assert policy.next_step(CRASH, 0.5) == "starting again in 0.5 s"
+    assert policy.next_step(HostExit.CONFIGURATION, None) == "starting it again would not help"
+    assert "restarts = 1 in a row" in policy.next_step(CRASH, None)
+
+
 def test_a_signal_has_no_status_and_is_a_crash() -> None:
     """SIGKILL, and even a clean exit that nobody asked for, are restarted."""
     policy = RestartPolicy()

@@ -17,7 +17,7 @@ import zmq
 
 from frontend import sockets
 from protocol import limits
-from tests.unit.fake_host import until, zmq_context
+from tests.helpers.fake_host import until, zmq_context
 
 
 @pytest.fixture

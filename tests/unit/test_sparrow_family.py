@@ -11,7 +11,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +30,10 @@ from frontend.http.systemone import parse_request, render
 from frontend.limits import ServerLimits
 from frontend.questions import DecisionRequest
 from protocol.payloads import TextRequest
+from tests.helpers.calls import FakeCall
 
 MODELS = Path(sparrow_decider.__file__).parent / "models"
 GENERAL, ROBOT = (MODELS / BUNDLED[name][0] for name in ("nano-general", "nano-robot"))
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled, or out of time, after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 class Joined:

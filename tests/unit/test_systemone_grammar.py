@@ -530,6 +530,16 @@ def test_a_validation_error_lists_places_from_the_body_on() -> None:
     )
 
 
+def test_a_place_is_printable_and_short() -> None:
+    """Ids and names in it are a client's own text: what moves a cursor is escaped, and what is long is cut."""
+    _, document, _ = render_error(InvalidRequest([Fault(("questions", "a\x1b[2J\u202e\n" + "b" * 5000), "no", "type")]))
+    (fault,) = document["detail"]
+    assert fault["loc"][:2] == ["body", "questions"]
+    assert fault["loc"][2].startswith("a\\x1b[2J")
+    assert fault["loc"][2].isprintable()
+    assert len(fault["loc"][2]) < 1100
+
+
 @pytest.mark.parametrize(
     ("error", "status", "word"),
     [
@@ -557,3 +567,17 @@ def test_refusals_that_pass_say_when_to_come_back(seconds: int | None, header: s
     assert render_error(Unavailable("x", retry_after=seconds))[2] == {"Retry-After": header}
     assert render_error(HostDied("x", dispatched=True, retry_after=seconds or 0))[0] == 503
     assert render_error(RequestTooLarge("x", retry_after=seconds))[2] == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ({"type": "noul", "instructions": 1}, ("questions", "q", "instructions")),
+        ({"type": "noul", "criteria": []}, ("questions", "q", "criteria")),
+    ],
+)
+def test_what_was_meant_to_be_asked_is_not_missing_as_well(question: object, place: tuple[str, ...]) -> None:
+    """One mistake, one fault: that nothing is asked would send the reader to another place."""
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request({"state": "x", "questions": {"q": question}})
+    assert [fault.loc for fault in refused.value.faults] == [place]

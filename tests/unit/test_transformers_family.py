@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ torch = pytest.importorskip("torch", reason="the transformers family needs frame
 transformers = pytest.importorskip("transformers", reason="the transformers family needs framehost[torch]")
 
 from tests.helpers import tiny_transformers  # noqa: E402  needs what was just looked for
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 KINDS: dict[str, Callable[[Path], Path]] = {
     "chat": tiny_transformers.write_chat,
@@ -39,19 +39,6 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "shipped": tiny_transformers.write_shipped,
 }
 TOGETHER = "together"
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 class Joined:
@@ -224,6 +211,25 @@ def test_what_prompts_share_is_read_once(served: Callable[[str], Joined]) -> Non
     assert joined.output["execution"] == "shared"
     assert tokens == sum(singles)
     assert joined.output["processed"] < singles[0] + 8 * 60 < tokens / 2
+
+
+def test_a_prompt_does_not_make_the_vocabulary_anew(
+    served: Callable[[str], Joined], folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes longer than a short prompt of a small model; the ids are those of a tokenizer of its own."""
+    joined = served("chat")
+    questions = {"q0": ASKED["q0"]}
+    words = transformers.AutoTokenizer.from_pretrained(folders["chat"], local_files_only=True)
+    prepare = transformers.decision.DecisionConfig().prepare_inputs
+    ((expected, _),) = prepare({"state": "charged <|mark|> twice", "questions": questions}, words)
+    model: Any = joined.executor._model
+
+    def made(*arguments: object) -> None:
+        raise AssertionError("the vocabulary was made")
+
+    monkeypatch.setattr(type(model._tokenizer), "get_vocab", made)
+    (prompt,) = model.prepare("charged <|mark|> twice", questions)
+    assert prompt.row.tokens.tolist() == expected["input_ids"][0].tolist()
 
 
 def test_only_label_rows_are_projected(served: Callable[[str], Joined], folders: dict[str, Path]) -> None:
@@ -549,13 +555,23 @@ def test_weights_that_are_missing_refuse_the_start(folders: dict[str, Path], tmp
             Joined(copy)
 
 
-def test_an_architecture_that_transformers_lacks(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Its own words, as a mistake of the configuration: no restart would help."""
-    copy = tmp_path / "unknown"
+@pytest.mark.parametrize(
+    ("model_type", "words"),
+    [
+        ("no_such_model", "transformers cannot load it: .*no_such_model"),
+        ("t5", "no decision model and no causal model of the type 't5'"),
+        ("vit", "no decision model and no causal model of the type 'vit'"),
+    ],
+)
+def test_an_architecture_that_cannot_be_asked(
+    folders: dict[str, Path], tmp_path: Path, model_type: str, words: str
+) -> None:
+    """One that transformers lacks or has for something else: a mistake of the configuration, no restart would help."""
+    copy = tmp_path / "other"
     shutil.copytree(folders["chat"], copy)
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
-    with pytest.raises(ConfigurationError, match="transformers cannot load it"):
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": model_type}))
+    with pytest.raises(ConfigurationError, match=words):
         Joined(copy)
 
 

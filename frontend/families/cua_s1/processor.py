@@ -21,8 +21,8 @@ import numpy as np
 
 from frontend.answers import Answer, AnswerError, choice_answer, softmax
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.assets import CheckpointProcessor
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
 from frontend.families.cua_s1.projection import Letters

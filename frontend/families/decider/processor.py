@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
-from frontend.families import logits
-from frontend.families.assets import CheckpointProcessor
+from frontend.families import documents, logits
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
 from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
-from frontend.questions import Choice, DecisionRequest, Noul, Question
+from frontend.questions import DecisionRequest, Question
 from protocol.payloads import RowsRequest
 
 
@@ -108,13 +108,9 @@ def _rendered(question: Question) -> Rendered:
     Instructions that are null are missing here. (The family renders an explicit null as the text `null`, which
     is no question, and refuses missing ones; this dialect does not tell them apart.)
     """
-    fields: dict[str, Any] = {} if question.instructions is None else {"instructions": question.instructions}
-    if isinstance(question, Choice):
-        fields |= {"type": "choice", "criteria": dict(question.options)}
-    elif isinstance(question, Noul):
-        fields |= {"type": "noul", "criteria": None if question.criteria is None else dict(question.criteria)}
-    else:
-        fields |= {"type": "score", "criteria": list(question.levels)}
+    fields = documents.fields(question)
+    if fields["instructions"] is None:
+        del fields["instructions"]
     try:
         return rendering.question(question.id, fields)
     except Refused as error:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.families import assets
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class Checkpoint:
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, of everything that was read."""
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        assets.check_against(self.sha256, files)
-
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """The tokens of each text, cut to `text_tokens` with the special tokens kept. Safe in several threads."""
         prepared = [text.lower() for text in texts] if self.lower else list(texts)
@@ -76,11 +72,11 @@ def load(path: str | None, max_tokens: int | None = None) -> Checkpoint:
     files = [Path(path, TOKENIZER)]
     if Path(path, SENTENCE).is_file():
         files.append(Path(path, SENTENCE))
-    return _load(tuple(map(str, files)), max_tokens, assets.signature(files))
+    return _load(tuple(map(str, files)), max_tokens, checkpoints.signature(files))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(files: tuple[str, ...], max_tokens: int | None, signature: assets.Signature) -> Checkpoint:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(files: tuple[str, ...], max_tokens: int | None, signature: checkpoints.Signature) -> Checkpoint:
     try:
         read = {Path(name).name: Path(name).read_bytes() for name in files}
     except OSError as error:
@@ -90,7 +86,7 @@ def _load(files: tuple[str, ...], max_tokens: int | None, signature: assets.Sign
     if type(stated) is not int or not 1 <= stated <= MAX_TEXT_TOKENS:
         raise AssetError(f"{SENTENCE} does not say how many tokens a text may have, and 'max_tokens' is not given")
     return Checkpoint(
-        tokenizer=assets.tokenizer(Path(files[0])),
+        tokenizer=checkpoints.tokenizer(Path(files[0])),
         lower=sentence.get("do_lower_case") is True,
         text_tokens=stated,
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in read.items()},

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from frontend.answers import AnswerError
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.assets import CheckpointProcessor
 from frontend.families.base import Decision, FamilyOptionError, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.embedding import rendering
 from frontend.families.embedding.checkpoint import Checkpoint, Encoded, load
 from frontend.families.embedding.rendering import Reading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from frontend.families import assets
-from frontend.families.assets import EncodeAll
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya.config import ConfigError, Temperatures, read_config
 from frontend.families.laya.rows import Special
 
@@ -37,35 +36,25 @@ class Checkpoint:
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, for each of `FILES`."""
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents for `FILES`."""
-        assets.check_against(self.sha256, files)
-
 
 def load(path: str | None) -> Checkpoint:
     """The checkpoint in the folder `path`. Raises `AssetError`. The same object while the files stay the same."""
     if path is None:
         raise AssetError("this family needs the path of a checkpoint folder")
-    return _load(path, assets.signature([Path(path, name) for name in FILES]))
+    return _load(path, checkpoints.signature([Path(path, name) for name in FILES]))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(path: str, signature: assets.Signature) -> Checkpoint:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(path: str, signature: checkpoints.Signature) -> Checkpoint:
     folder = Path(path)
+    config, configured = checkpoints.read(folder / CONFIG, MAX_CONFIG_BYTES)
+    tokenizer = checkpoints.digest(folder / TOKENIZER)
     try:
-        with (folder / CONFIG).open("rb") as file:
-            config = file.read(MAX_CONFIG_BYTES)
-        with (folder / TOKENIZER).open("rb") as file:
-            tokenizer = hashlib.file_digest(file, "sha256").hexdigest()
         temperatures = read_config(json.loads(config))
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
     except (ConfigError, ValueError, RecursionError) as error:
         raise AssetError(f"{CONFIG} in {path}: {error}") from error
-    encode = assets.encoder(folder / TOKENIZER)
-    return Checkpoint(
-        encode, special(encode), temperatures, {CONFIG: hashlib.sha256(config).hexdigest(), TOKENIZER: tokenizer}
-    )
+    encode = checkpoints.encoder(folder / TOKENIZER)
+    return Checkpoint(encode, special(encode), temperatures, {CONFIG: configured, TOKENIZER: tokenizer})
 
 
 def special(encode: EncodeAll) -> Special:

@@ -10,60 +10,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING
 
 from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError
 from frontend.families.laya.config import Temperatures
+from frontend.families.logits import read
 from frontend.questions import Choice, Noul, Question, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from protocol.payloads import MarkedRowsRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """What the model says of one question, raw."""
+    """What the model says of one question, raw: float32 values."""
 
-    options: NDArray[np.float32]
+    options: Sequence[float]
     """[options], in order."""
 
-    action: NDArray[np.float32]
+    action: Sequence[float]
     """[actions], of which the first is to act."""
 
 
 def read_logits(outputs: Sequence[object], payload: MarkedRowsRequest) -> list[Logits]:
     """The logits of each question, in the order of `payload`.
 
-    The one output is `{"logits": float32 [sum of counts], "counts": int32 [questions], "action": float32
-    [questions, actions], ...}`. Anything else is an `InternalError`, and so is a number that is not finite.
+    The one output is what `families.logits.read` reads, with `action`: float32 [questions, actions]. Anything else is
+    an `InternalError`, and so is a number that is not finite.
     """
     import numpy as np
 
-    if len(outputs) != 1 or not isinstance(outputs[0], Mapping):
-        raise InternalError("the model's output is not one map")
-    output: Mapping[str, Any] = outputs[0]
-    logits, counts, action = (output.get(name) for name in ("logits", "counts", "action"))
-    rows = payload.rows
-    if not (_floats(logits, 1) and _floats(action, 2) and len(action) == rows and action.shape[1] > 0):
-        raise InternalError("the model's logits are not float32 numbers for every question")
-    if not (isinstance(counts, np.ndarray) and np.array_equal(counts, payload.counts[:rows])):
-        raise InternalError("the model's logits are not those of the questions it was sent")
-    if len(logits) != int(counts.sum()):
-        raise InternalError(f"the model gave {len(logits)} logits for {int(counts.sum())} options")
-    if not (np.isfinite(logits).all() and np.isfinite(action).all()):
+    options = read(outputs, payload.counts[: payload.rows].tolist())
+    (output,) = outputs
+    assert isinstance(output, Mapping)
+    action = output.get("action")
+    if not (isinstance(action, np.ndarray) and action.dtype == np.float32 and action.ndim == 2):
+        raise InternalError("the model's actions are not rows of float32")
+    if len(action) != payload.rows or action.shape[1] == 0:
+        raise InternalError("the model's actions are not those of the questions it was sent")
+    if not (np.isfinite(output["logits"]).all() and np.isfinite(action).all()):
         raise InternalError("a logit of the model is not finite")
-    options = np.split(logits, np.cumsum(counts)[:-1])
-    return [Logits(*pair) for pair in zip(options, action, strict=True)]
-
-
-def _floats(value: object, dimensions: int) -> TypeGuard[NDArray[np.float32]]:
-    import numpy as np
-
-    return isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == dimensions
+    return [Logits(*pair) for pair in zip(options, action.tolist(), strict=True)]
 
 
 def answers(
@@ -73,7 +61,7 @@ def answers(
     done: list[tuple[str, Answer]] = []
     for question, found in zip(questions, logits, strict=True):
         try:
-            done.append((question.id, _answer(question, found.options.tolist(), temperatures)))
+            done.append((question.id, _answer(question, found.options, temperatures)))
         except AnswerError as error:
             raise InternalError(
                 f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
@@ -83,7 +71,7 @@ def answers(
 
 def act_probability(found: Logits) -> float:
     """The probability of acting on the answer, in float64."""
-    return softmax(found.action.tolist())[0]
+    return softmax(found.action)[0]
 
 
 def _answer(question: Question, logits: Sequence[float], temperatures: Temperatures) -> Answer:

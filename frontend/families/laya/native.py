@@ -80,12 +80,12 @@ def answer(question: Rendered, values: NDArray[np.float32], act: float) -> dict[
     }
 
 
-def probabilities(logits: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
-    """The softmax of finite logits, in float32."""
+def probabilities(logits: Sequence[float], temperature: float) -> NDArray[np.float32]:
+    """The softmax of finite float32 logits, in float32."""
     import numpy as np
 
     with np.errstate(over="ignore"):
-        scaled = np.clip(logits / np.float32(temperature), -_LARGEST, _LARGEST)
+        scaled = np.clip(np.array(logits, np.float32) / np.float32(temperature), -_LARGEST, _LARGEST)
         # A difference of two finite numbers may be -inf, whose exp is 0.
         distances = scaled - scaled.max()
     # Each value is rounded from an exact one, so that it does not depend on the machine's vector units.

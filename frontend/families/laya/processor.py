@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
-from frontend.families.assets import CheckpointProcessor
+from frontend.families import documents
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
 from frontend.families.laya.config import Temperatures
@@ -27,7 +28,7 @@ from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
-from frontend.questions import Choice, DecisionRequest, Noul, Question
+from frontend.questions import DecisionRequest, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,9 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
 
 def _rendered(question: Question) -> Rendered:
     """A System One question in the family's grammar. Instructions that are null are missing here."""
-    fields: dict[str, Any] = {} if question.instructions is None else {"instructions": question.instructions}
-    if isinstance(question, Choice):
-        fields |= {"type": "choice", "criteria": dict(question.options)}
-    elif isinstance(question, Noul):
-        fields |= {"type": "noul", "criteria": None if question.criteria is None else dict(question.criteria)}
-    else:
-        fields |= {"type": "score", "criteria": list(question.levels)}
+    fields = documents.fields(question)
+    if fields["instructions"] is None:
+        del fields["instructions"]
     try:
         return rendering.question(question.id, fields)
     except Refused as error:

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from frontend.families.assets import EncodeAll
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya.config import KINDS
 from frontend.families.laya.rendering import Rendered, for_tokens, json_text
 from frontend.families.refusal import Refused

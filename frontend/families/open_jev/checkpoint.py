@@ -7,7 +7,6 @@ the option `base`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.families import assets
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
 from frontend.families.open_jev.rows import DEFAULT_CHAT, Chat, Encode
 
@@ -63,10 +62,6 @@ class Checkpoint:
         """The released checkpoint's own name, None for others."""
         return ALIASES.get(self.model_id)
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
-        assets.check_against(self.sha256, files)
-
 
 def load(path: str | None, base: str | None = None, max_length: int | None = None) -> Checkpoint:
     """The checkpoint in the folder `path`, an export or a LoRA checkpoint of the base model in the folder `base`.
@@ -87,20 +82,16 @@ def load(path: str | None, base: str | None = None, max_length: int | None = Non
         files = (str(folder / MODEL), str(folder / TEMPERATURE), str(Path(base, TOKENIZER)))
     else:
         raise AssetError(f"{MANIFEST} is missing in {path}, and so is {MODEL}: no complete export, no LoRA checkpoint")
-    return _load(files, max_length, assets.signature(map(Path, files)))
+    return _load(files, max_length, checkpoints.signature(map(Path, files)))
 
 
-@lru_cache(maxsize=assets.KEPT)
-def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Signature) -> Checkpoint:
+@lru_cache(maxsize=checkpoints.KEPT)
+def _load(files: tuple[str, ...], max_length: int | None, signature: checkpoints.Signature) -> Checkpoint:
     *documents, tokenizer = map(Path, files)
     sums: dict[str, str] = {}
-    try:
-        fields = [_read(file, sums) for file in documents]
-        with tokenizer.open("rb") as file:
-            sums[TOKENIZER] = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
-    encode = assets.encoder(tokenizer)
+    fields = [_read(file, sums) for file in documents]
+    sums[TOKENIZER] = checkpoints.digest(tokenizer)
+    encode = checkpoints.encoder(tokenizer)
     if len(fields) == 1:
         (manifest,) = fields
         if manifest.get("format") != FORMAT:
@@ -120,9 +111,7 @@ def _load(files: tuple[str, ...], max_length: int | None, signature: assets.Sign
 
 
 def _read(file: Path, sums: dict[str, str]) -> dict[str, Any]:
-    with file.open("rb") as opened:
-        raw = opened.read(MAX_DOCUMENT_BYTES)
-    sums[file.name] = hashlib.sha256(raw).hexdigest()
+    raw, sums[file.name] = checkpoints.read(file, MAX_DOCUMENT_BYTES)
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from frontend.errors import InternalError
-from frontend.families.assets import CheckpointProcessor
+from frontend.families import documents
 from frontend.families.base import Decision, Option, Prepared
+from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
 from frontend.families.refusal import Refused
-from frontend.questions import Choice, DecisionRequest, Noul, Question
+from frontend.questions import DecisionRequest, Question
 from protocol.payloads import RowsRequest
 
 BYTES_PER_SCORE: Final = 64
@@ -106,14 +107,7 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
 
 def _rendered(question: Question) -> Rendered:
     """A System One question in the family's grammar."""
-    fields: dict[str, Any] = {"instructions": question.instructions}
-    if isinstance(question, Choice):
-        fields |= {"type": "choice", "criteria": dict(question.options)}
-    elif isinstance(question, Noul):
-        fields |= {"type": "noul", "criteria": None if question.criteria is None else dict(question.criteria)}
-    else:
-        fields |= {"type": "score", "criteria": list(question.levels)}
     try:
-        return rendering.question(question.id, fields)
+        return rendering.question(question.id, documents.fields(question))
     except Refused as error:
         raise error.below("questions") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,6 @@ QUESTIONS: dict[str, Any] = {
     "harm": {"type": "score", "instructions": None, "criteria": ["none", {"n": 1}, "much"]},
 }
 STATE: dict[str, Any] = {"text": "charged twice", "items": [1, 2.0]}
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 def bytes_of(texts: Sequence[str]) -> list[list[int]]:

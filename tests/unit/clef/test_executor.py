@@ -32,7 +32,8 @@ from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready  # noqa: E402
 from protocol.payloads import PromptRequest, TextRequest  # noqa: E402
 from tests.helpers import tiny_clef  # noqa: E402
-from tests.unit.clef.helpers import QUESTIONS, STATE, FakeCall, request  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
+from tests.unit.clef.helpers import QUESTIONS, STATE, request  # noqa: E402
 
 TOLERANCE = 1e-5
 """Of hidden states and logits, which are about 0.2 and 1 each; another neighbour moves a logit by 0.01 and more."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.clef.helpers import GOLDEN, FakeCall, encoded, request
+from tests.helpers.calls import FakeCall
+from tests.unit.clef.helpers import GOLDEN, encoded, request
 
 FOLDER = os.environ.get("FRAMEHOST_CLEF", "")
 
@@ -34,7 +35,8 @@ def test_published_tokens(vector: dict[str, Any]) -> None:
 
 @pytest.mark.timeout(3600)
 def test_published_decisions() -> None:
-    """Of clef-flash: the tokens and, within the tolerance, every probability of the published run."""
+    """Of clef-flash: the tokens and, within the tolerance, every probability of the published run. Six of its ten
+    records: the requests of the others are made by a program that was not published with the numbers."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not torch.cuda.is_available():
         pytest.skip("the released models are loaded where there is a GPU")

@@ -21,7 +21,7 @@ from executor_host.executors.clef import ClefExecutor  # noqa: E402
 from frontend.families.clef.processor import ClefProcessor  # noqa: E402
 from frontend.families.clef.profile import ClefNative  # noqa: E402
 from tests.helpers import tiny_clef  # noqa: E402
-from tests.unit.clef.helpers import FakeCall  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 SHA256 = "0e304cf7c6500e8bb59bef7e2afd2c6373f82596dfb3b57d1aa93c175e2dc3a3"
 """Of the published joint_schema_model.py."""

@@ -29,8 +29,8 @@ from protocol.frames import Envelope
 from protocol.messages import Execute, Result
 from protocol.payloads import PromptRequest
 from protocol.states import RequestEvent
+from tests.helpers.fake_host import FakeHost, failure, until, zmq_context
 from tests.unit.cua_s1.helpers import SIZE, choice, facts_of
-from tests.unit.fake_host import FakeHost, failure, until, zmq_context
 
 
 class Bench:

@@ -154,7 +154,7 @@ def test_the_family_is_registered() -> None:
     assert families.resolve(family.processor) is CuaS1Processor
     assert families.resolve(family.native) is CuaS1Native
     assert families.resolve(family.payload) is PromptRequest
-    assert family.marks == ("cua_s1_export.json",)
+    assert family.marks == ("cua_s1_export.json", "text/adapter_config.json")
 
 
 def test_the_payload() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from frontend.families import checkpoints
 from frontend.families.base import AssetError
 from frontend.families.decider.checkpoint import FILES, load
 from frontend.families.decider.config import ConfigError, Temperatures, read_config
@@ -143,10 +144,10 @@ def test_a_tokenizer_without_the_labels_is_refused(copy: Path) -> None:
 def test_the_host_must_have_the_same_files(folder: Path) -> None:
     """Rows never meet weights that lie beside another tokenizer or another calibration."""
     checkpoint = load(str(folder))
-    checkpoint.check_against({**checkpoint.sha256, "model.safetensors": "0" * 64})
+    checkpoints.check_against(checkpoint.sha256, {**checkpoint.sha256, "model.safetensors": "0" * 64})
     for name in FILES:
         with pytest.raises(AssetError, match=name):
-            checkpoint.check_against({**checkpoint.sha256, name: "0" * 64})
+            checkpoints.check_against(checkpoint.sha256, {**checkpoint.sha256, name: "0" * 64})
     for facts in (None, {}, ["tokenizer.json"]):
         with pytest.raises(AssetError):
-            checkpoint.check_against(facts)
+            checkpoints.check_against(checkpoint.sha256, facts)

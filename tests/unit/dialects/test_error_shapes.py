@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from frontend import hostlink
 from frontend.errors import (
     Fault,
     HostLost,
@@ -20,9 +21,10 @@ from frontend.errors import (
     UnknownModel,
     UsageError,
 )
-from frontend.http import gemini, openai, openrouter, perplexity, shapes, systemone
+from frontend.http import gemini, openai, openrouter, perplexity, shapes, strict_json, systemone
 from frontend.http.dialect import Dialect
 from frontend.limits import MAX_MESSAGE_CHARS
+from protocol.messages import Failure
 
 DIALECTS: tuple[Dialect, ...] = (systemone, openrouter, openai, perplexity, gemini)
 INVALID = InvalidRequest(
@@ -50,6 +52,27 @@ def test_a_validation_error_has_its_place_in_the_one_sentence(dialect: Dialect) 
     status, _, headers = rendered(dialect, INVALID)
     assert (status, headers) == (400, {})
     assert message(dialect, INVALID) == f"{PLACE}: no (and 1 more)"
+
+
+@pytest.mark.parametrize("dialect", [openrouter, openai, perplexity, gemini], ids=lambda dialect: dialect.NAME)
+def test_a_body_that_is_no_json_has_no_place_in_it(dialect: Dialect) -> None:
+    """The number of a character is no path: the sentence has line and column."""
+    with pytest.raises(InvalidRequest) as refused:
+        strict_json.parse(b"{bad")
+    assert message(dialect, refused.value).startswith("the body is not JSON: ")
+    if dialect is openai:
+        assert rendered(dialect, refused.value)[1]["error"]["param"] is None
+
+
+def test_tokens_that_the_host_has_counted_have_the_same_word() -> None:
+    """Families whose host counts report it with the word of System One; OpenAI's clients know another."""
+    failure = Failure(
+        code="input", status=400, message="too long", error_type="max_tokens_exceeded", where=[], dispatched=False
+    )
+    counted = [TokensExceeded("too long"), hostlink.reported(failure)]
+    for error in counted:
+        assert isinstance(error, RequestError)
+        assert rendered(openai, error)[1]["error"]["code"] == "context_length_exceeded"
 
 
 def test_the_openai_shape() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,10 @@ from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402
 from protocol.payloads import RowsRequest, TextRequest  # noqa: E402
 from tests.helpers import tiny_embedding  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 TOLERANCE = 1e-5
 SIZE = tiny_embedding.SIZES["hidden_size"]
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontend.families.assets import EncodeAll
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya import grammar
 from frontend.families.laya.config import Temperatures, read_config
 from frontend.families.laya.finishing import Logits
@@ -60,7 +60,7 @@ def rendered(fields: Any) -> Rendered:
 
 def logits(options: Sequence[float], action: Sequence[float] = (0.0, 0.0)) -> Logits:
     """What the model says of one question."""
-    return Logits(np.array(options, np.float32), np.array(action, np.float32))
+    return Logits(np.array(options, np.float32).tolist(), np.array(action, np.float32).tolist())
 
 
 def output(made: Compiled, value: float = 0.0) -> dict[str, Any]:
@@ -72,11 +72,3 @@ def output(made: Compiled, value: float = 0.0) -> dict[str, Any]:
         "counts": made.payload.counts[:rows].copy(),
         "action": np.zeros((rows, 2), np.float32),
     }
-
-
-class FakeCall:
-    """A call that nobody leaves, unless told otherwise."""
-
-    def __init__(self, *, cancelled: bool = False) -> None:
-        self.cancelled = cancelled
-        self.remaining_ms: int | None = None

@@ -18,7 +18,8 @@ from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
-from tests.unit.laya.helpers import QUESTIONS, FakeCall
+from tests.helpers.calls import FakeCall
+from tests.unit.laya.helpers import QUESTIONS
 
 np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch", reason="the laya family needs framehost[torch]")
@@ -110,20 +111,28 @@ def test_the_warm_up_reads_rows_as_the_front_makes_them(whole: Path, profile: La
 
 
 def test_questions_do_not_influence_each_other(executor: LayaExecutor, profile: LayaNative) -> None:
-    """Logits and actions of a question are the same alone and among others, within float32 rounding."""
+    """Logits and actions of a question are the same alone and among others, within float32 rounding: wherever it
+    stands among them, and however much shorter or longer they are."""
     state = "The customer was charged twice for one order and asks for a refund. " * 9
     many = {"type": "choice", "instructions": "Which?", "criteria": [str(index) for index in range(30)]}
-    questions = {**QUESTIONS, "many": many}
-    together = executor.execute(unit(profile, state, questions), FakeCall())
-    starts = np.cumsum([0, *together["counts"]])
-    for index, fields in enumerate(questions.values()):
-        alone = executor.execute(unit(profile, state, {"x": fields}), FakeCall())
-        mine = together["logits"][starts[index] : starts[index + 1]]
-        assert mine == pytest.approx(alone["logits"], abs=1e-5)
-        assert together["action"][index] == pytest.approx(alone["action"][0], abs=1e-5)
+    long = {"type": "noul", "instructions": "Is the money asked back? " * 40}
+    questions = {**QUESTIONS, "many": many, "long": long}
+    backwards = {**{f"before {n}": long for n in range(11)}, **dict(reversed(questions.items()))}
+
+    def answers(asked: dict[str, Any], about: str = state) -> dict[str, Any]:
+        output = executor.execute(unit(profile, about, asked), FakeCall())
+        ends = np.cumsum(output["counts"])[:-1]
+        logits = np.split(output["logits"], ends)
+        return {name: [*logits[index], *output["action"][index]] for index, name in enumerate(asked)}
+
+    for about in (state, "x"):  # with a state of one token the others are many times as long
+        alone = {name: answers({name: fields}, about)[name] for name, fields in questions.items()}
+        for together in (answers(questions, about), answers(backwards, about)):
+            for name, expected in alone.items():
+                assert together[name] == pytest.approx(expected, abs=1e-5), name
     # Which means something: other words of the same question are seen.
-    other = executor.execute(unit(profile, state, {"x": {**many, "instructions": "Who?"}}), FakeCall())
-    assert np.abs(mine - other["logits"]).max() > 1e-3
+    other = answers({"many": {**many, "instructions": "Who?"}}, "x")["many"]
+    assert np.abs(np.subtract(other, alone["many"])).max() > 1e-3
 
 
 def test_padding_reaches_nothing(executor: LayaExecutor, profile: LayaNative) -> None:
@@ -184,7 +193,7 @@ def test_bfloat16_is_close(whole: Path, executor: LayaExecutor, profile: LayaNat
 def test_nobody_waits(executor: LayaExecutor, profile: LayaNative) -> None:
     """Looked for before the pass."""
     with pytest.raises(Abandoned):
-        executor.execute(unit(profile, "x", QUESTIONS), FakeCall(cancelled=True))
+        executor.execute(unit(profile, "x", QUESTIONS), FakeCall(looks=0))
 
 
 def test_what_is_no_request_for_this_model(executor: LayaExecutor, profile: LayaNative) -> None:

@@ -76,7 +76,7 @@ def test_the_two_profiles_agree(processor: LayaProcessor) -> None:
             found = logits(values, [numbers.uniform(-4, 4), numbers.uniform(-4, 4)])
             temperature = temperatures.of(kind, count)
             single = native.probabilities(found.options, temperature)
-            double = finishing.softmax(found.options.tolist(), temperature)
+            double = finishing.softmax(found.options, temperature)
             assert single == pytest.approx(double, abs=1e-6)
             assert int(single.argmax()) == double.index(max(double))
             assert native.score(single) == pytest.approx(sum(i * p for i, p in enumerate(double)), abs=1e-4)

@@ -13,7 +13,8 @@ from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from frontend.families.laya.rows import compile_rows
 from protocol.payloads import MarkedRowsRequest
-from tests.unit.laya.helpers import GOLDEN, SPECIAL, TEMPERATURES, FakeCall
+from tests.helpers.calls import FakeCall
+from tests.unit.laya.helpers import GOLDEN, SPECIAL, TEMPERATURES
 
 FOLDER = os.environ.get("FRAMEHOST_LAYA")
 

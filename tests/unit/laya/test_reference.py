@@ -18,7 +18,7 @@ from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from frontend.families.native import NativeRefusal
 from protocol.payloads import MarkedRowsRequest
-from tests.unit.laya.helpers import FakeCall
+from tests.helpers.calls import FakeCall
 
 PINNED = "0.3.20"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frontend.families import assets
+from frontend.families import checkpoints
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from tests.helpers import tiny_open_jev
 from tests.unit.open_jev.helpers import letters
@@ -20,7 +20,7 @@ def _tokenizer() -> Iterator[None]:
     """Where the package tokenizers is missing, a token is a character: what is tested here does not depend on it."""
     with pytest.MonkeyPatch.context() as patched:
         if sys.modules.get("tokenizers", True) is None or importlib.util.find_spec("tokenizers") is None:
-            patched.setattr(assets, "encoder", lambda file: letters)
+            patched.setattr(checkpoints, "encoder", lambda file: letters)
         yield
 
 

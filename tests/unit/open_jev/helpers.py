@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,6 @@ QUESTIONS: dict[str, Any] = {
     "refund": {"type": "noul", "instructions": "Is the money asked back?"},
     "urgency": {"type": "score", "instructions": {"ask": "How urgent?"}, "criteria": ["low", {"n": 1}, "high"]},
 }
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 def letters(texts: Sequence[str]) -> list[list[int]]:

@@ -40,7 +40,8 @@ from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready  # noqa: E402
 from protocol.payloads import RowsRequest, TextRequest  # noqa: E402
 from tests.helpers import tiny_open_jev  # noqa: E402
-from tests.unit.open_jev.helpers import QUESTIONS, FakeCall, rows_of  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
+from tests.unit.open_jev.helpers import QUESTIONS, rows_of  # noqa: E402
 
 TOLERANCE = 1e-5
 """Of scores, which are about 1 each."""

@@ -11,7 +11,8 @@ import pytest
 from frontend.families.open_jev import grammar
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rows import DEFAULT_CHAT, compile_rows
-from tests.unit.open_jev.helpers import GOLDEN, QUESTIONS, FakeCall, rows_of
+from tests.helpers.calls import FakeCall
+from tests.unit.open_jev.helpers import GOLDEN, QUESTIONS, rows_of
 
 FOLDER = os.environ.get("FRAMEHOST_OPEN_JEV")
 BASE = os.environ.get("FRAMEHOST_OPEN_JEV_BASE")

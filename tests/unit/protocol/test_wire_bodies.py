@@ -230,7 +230,7 @@ def test_whatever_the_library_raises_is_an_error_of_ours(
             raise kind("anything")
         return original(packed, **options)
 
-    monkeypatch.setattr(msgpack, "unpackb", failing)
+    monkeypatch.setattr("protocol.frames._unpack", failing)
     assert refusal(frames) is (LimitExceeded if kind is RecursionError else Malformed)
 
 

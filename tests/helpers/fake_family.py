@@ -58,7 +58,7 @@ class FakeProcessor(Processor):
 
 FAKE = Family(
     name="fake",
-    processor="tests.unit.fake_family:FakeProcessor",
+    processor="tests.helpers.fake_family:FakeProcessor",
     executor="",
     payload="protocol.payloads:TextRequest",
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +33,10 @@ from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402
 from protocol.payloads import RowsRequest, TextRequest  # noqa: E402
 from tests.helpers import tiny_decider  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 TOLERANCE = 1e-5
 """Of logits, which are about 1 each, and of probabilities."""
-
-
-@dataclass
-class FakeCall:
-    """A call that is cancelled after `looks` looks at it."""
-
-    looks: int = 10**9
-    remaining_ms: int | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ so that rows never meet weights that were trained with other tokens.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,25 @@ def signature(files: Iterable[Path]) -> Signature:
     except OSError as error:
         raise AssetError(f"the checkpoint cannot be read: {error}") from error
     return tuple([(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in found])
+
+
+def digest(file: Path) -> str:
+    """The sha256 of a file, hexadecimal. Raises `AssetError`."""
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise AssetError(f"the checkpoint cannot be read: {error}") from error
+
+
+def read(file: Path, most_bytes: int) -> tuple[bytes, str]:
+    """A small file, of a larger one the beginning, and the sha256 of what was read. Raises `AssetError`."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(most_bytes)
+    except OSError as error:
+        raise AssetError(f"the checkpoint cannot be read: {error}") from error
+    return content, hashlib.sha256(content).hexdigest()
 
 
 def check_against(own: Mapping[str, str], files: object) -> None:
@@ -74,15 +94,16 @@ def encoder(file: Path) -> EncodeAll:
     return encode
 
 
-class Checked(Protocol):
-    """The front's share of a checkpoint."""
+class Read(Protocol):
+    """The front's share of a checkpoint. Shared by all requests, and nothing of it ever changes."""
 
-    def check_against(self, files: object) -> None:
-        """Raises `AssetError` unless `files`, of the host's facts, names the same contents."""
+    @property
+    def sha256(self) -> Mapping[str, str]:
+        """Hexadecimal, by file name, of everything that was read."""
         ...
 
 
-CheckpointT = TypeVar("CheckpointT", bound=Checked)
+CheckpointT = TypeVar("CheckpointT", bound=Read)
 
 
 class CheckpointProcessor(Processor, Generic[CheckpointT]):
@@ -100,7 +121,7 @@ class CheckpointProcessor(Processor, Generic[CheckpointT]):
                 raise
             self._complaint = str(error)
         if self._checkpoint is not None and facts:
-            self._checkpoint.check_against(facts.get("files"))
+            check_against(self._checkpoint.sha256, facts.get("files"))
 
     @abstractmethod
     def read_checkpoint(self) -> CheckpointT:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,10 @@ from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402
 from protocol.payloads import PromptRequest, TextRequest  # noqa: E402
 from tests.helpers import tiny_cua_s1  # noqa: E402
+from tests.helpers.calls import FakeCall  # noqa: E402
 
 TOLERANCE = 1e-5
 SAME = 1e-6
-
-
-@dataclass
-class FakeCall:
-    cancelled: bool = False
-    remaining_ms: int | None = None
 
 
 @pytest.fixture(scope="module")
@@ -599,7 +593,7 @@ def test_payloads_of_another_model(both: Both) -> None:
 def test_a_call_that_nobody_waits_for(both: Both) -> None:
     """Looked at before the pass; the next call is served."""
     payload = PromptRequest(np.arange(10, dtype=np.int32))
-    for call in (FakeCall(cancelled=True), FakeCall(remaining_ms=0)):
+    for call in (FakeCall(looks=0), FakeCall(remaining_ms=0)):
         with pytest.raises(Abandoned):
             both.executor.execute(payload, call)
     both.executor.execute(payload, FakeCall(remaining_ms=1000))
