@@ -34,7 +34,7 @@ ADAPTER: Final = "adapter_config.json"
 """What a folder has whose weights are to be added to those of another one."""
 
 
-PICKLES: Final = ("*.bin", "*.pt", "*.pth")
+PICKLES: Final = ("pytorch_model*.bin", "*.pth")
 """Weights in the older form, which is a program and not only numbers."""
 
 
