@@ -176,7 +176,8 @@ class Front:
         self._server.metrics.close()
         if self._server.tracing is not None:
             await self._flush(self._server.tracing)
-        self._server.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._server.parser, self._server.pool):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._management.close(goodbye)
         self._zmq.destroy(linger=None)
         return HostExit.CLEAN if drained else 1
@@ -228,6 +229,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.getLogger("framehost.access").setLevel(logging.INFO if arguments.access_log else logging.WARNING)
 
     clients.raise_open_files()
+    sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
 
     async def serve() -> int:
         return await Front(arguments, asyncio.get_running_loop()).run()

@@ -65,6 +65,9 @@ class Server:
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
     )
+    parser: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="parse"))
+    """Parses large bodies, one at a time: the scanner keeps the interpreter lock, and a second thread would take turns
+    of the loop."""
     clock: Callable[[], float] = time.monotonic
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     deadlines: Deadlines = field(init=False)

@@ -187,7 +187,7 @@ class Exchange:
                             question = self.read(body, measures, record)
                         else:
                             question = await compute.in_pool(
-                                server.pool, context, lambda: self.read(body, measures, record)
+                                server.parser, context, lambda: self.read(body, measures, record)
                             )
                     record.model = server.resolve(question.model).name
                     if full is not None:

@@ -20,10 +20,12 @@ def served(server: Framehost) -> bool:
 
 def test_who_holds_connections_keeps_nobody_out(runtime: Path) -> None:
     """The longest idle one ends for a newcomer; where none is idle, the newcomer is told, and the log says why."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     with running(runtime) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         front = server.front_pid()
-        _, hard = resource.prlimit(front, resource.RLIMIT_NOFILE)
-        assert resource.prlimit(front, resource.RLIMIT_NOFILE)[0] == hard, "the front has raised it"
+        assert resource.prlimit(front, resource.RLIMIT_NOFILE) == (hard, hard), "the front has raised it"
         resource.prlimit(front, resource.RLIMIT_NOFILE, (FILES, FILES))
         silent = [server.connect() for _ in range(FILES)]
         server.wait(lambda: served(server), "the longest idle one makes room")
@@ -40,6 +42,7 @@ def test_who_holds_connections_keeps_nobody_out(runtime: Path) -> None:
         refusal = server.get("/healthz")
         assert refusal.status == 503
         assert refusal.json["error"]["message"].startswith("the server has as many client connections as it may have")
-        for connection in uploads:
+        for connection in (*silent, *uploads):
             connection.close()
         server.wait(lambda: served(server), "there is room again")
+        server.wait(lambda: server.status()["front"]["connections"]["open"] == 0, "nobody is forgotten")
