@@ -1,7 +1,7 @@
 """Which units a host has taken: one page of memory that outlives it.
 
 The question it answers, once a host is dead: had it seen the unit that was sent to it? Whatever ends a process, what
-it has stored in shared memory stays, so the host stores the number of each unit before it does anything with it, and
+it has stored in shared memory stays, so the host stores the number of each unit before it executes anything of it, and
 the supervisor, who has made the page, reads it when the process handle says that the process is gone.
 
     word 0             1: the page is kept; 0 or anything else: it says nothing

@@ -194,6 +194,12 @@ class HostLost(HostDied):
     running = "was being executed when the connection to its host was lost, and may still be; it is not sent again"
 
 
+class HostDiedAgain(HostDied):
+    """Host after host died before it had taken the unit. That is hardly chance: receiving it may be what ends them."""
+
+    running = "was on its way when its host died, and not for the first time; it is not sent again"
+
+
 class TimedOut(RequestError):
     """The request ran out of its own time budget: upload, queue and execution together."""
 

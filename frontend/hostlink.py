@@ -25,6 +25,7 @@ from frontend import sockets
 from frontend.errors import (
     DeadlineExceeded,
     HostDied,
+    HostDiedAgain,
     HostLost,
     InternalError,
     InvalidRequest,
@@ -54,6 +55,10 @@ from protocol.messages import (
 
 RECENT_CALLS = 1024
 """Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
+
+MAX_GIVEN_BACK = 2
+"""How often a unit goes back to its queue. What kills a host while it is received, for want of memory as a rule, looks
+as if it had only been on its way; it must not use up the restarts of a model, which are 5 by default."""
 
 REFUSALS = frozenset({400, 413, 422})
 """What a host may choose from for an input that it refuses; another status is taken for 400."""
@@ -186,7 +191,7 @@ class HostLink:
         """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
 
         `taken`: by the epoch of each front, the last call that the host took; what was sent and not taken goes back
-        to its queue. None, not known: all that was sent counts as taken. Second call: Misuse.
+        to its queue, `MAX_GIVEN_BACK` times. None, not known: all that was sent counts as taken. Second call: Misuse.
         """
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
@@ -198,10 +203,13 @@ class HostLink:
         self._cancelling.clear()
         last = None if taken is None else taken.get(self._epoch, 0)
         for call, dispatch in calls.items():
+            error = HostLost if lost else HostDied
             if last is not None and call > last:
-                dispatch.give_back()
-            else:
-                dispatch.fail((HostLost if lost else HostDied)(reason, dispatched=True, retry_after=retry_after))
+                if dispatch.given_back < MAX_GIVEN_BACK:
+                    dispatch.give_back()
+                    continue
+                error = HostDiedAgain
+            dispatch.fail(error(reason, dispatched=True, retry_after=retry_after))
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:

@@ -62,6 +62,7 @@ class Dispatch(Generic[T]):
         "_scheduler",
         "_start",
         "context",
+        "given_back",
         "number",
         "phase",
     )
@@ -83,6 +84,8 @@ class Dispatch(Generic[T]):
         """The scheduler's own number for the unit."""
         self.context: Final = context
         """An owner of the request, lent to whoever runs the unit and closed by the scheduler; None in `run`."""
+        self.given_back = 0
+        """How often it was granted to a host that died before it had taken it."""
         self.phase = WAITING
         self._scheduler = scheduler
         self._start: Callable[[Dispatch[T]], None] | None = start
@@ -164,6 +167,7 @@ class Dispatch(Generic[T]):
     def wait_again(self) -> None:
         """Undo the grant. What the start callable captured is kept for the next one."""
         self.phase = WAITING
+        self.given_back += 1
         self._callbacks = self._granted = None
 
     def abandon(self) -> None:

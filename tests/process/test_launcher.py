@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
+from executor_host.launch import local
 from executor_host.launch.base import DeploymentSpec, HostSpec, ProcessExit
 from executor_host.launch.local import LINE_BYTES, TAIL_BYTES, LocalLauncher, LocalProcess, start_process
 from tests.process.harness import TOY, alive, wait_for
@@ -154,12 +154,19 @@ def pages() -> list[str]:
 
 async def test_a_host_that_cannot_be_started_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page was made first; nobody will write to it."""
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    made = []
+
+    async def refuse(*_: object, **__: object) -> LocalProcess:
+        made.extend(pages())
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(local, "start_process", refuse)
     launcher = LocalLauncher(lambda *_: None)
     deployment = DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={})
-    with pytest.raises(OSError, match="missing"):
+    with pytest.raises(OSError, match="no more"):
         await launcher.start(HostSpec(deployment, incarnation="1-a", directory=str(tmp_path)))
     launcher.close()
+    assert len(made) == 1
     assert pages() == []
 
 

@@ -261,23 +261,35 @@ class RuntimeMachine(RuleBasedStateMachine):
             if model.running is not None:
                 self.end(model, model.running[1], well=outcome)
 
-    @rule(which=models, happens=rarely, took=st.booleans())
-    def host_dies(self, which: int, happens: bool, took: bool) -> None:
-        """With its unit, or without having taken it."""
+    @rule(which=models, happens=rarely)
+    def host_dies(self, which: int, happens: bool) -> None:
         model = self.models[which]
         if not happens:
             return
-        if not model.suspended:
-            model.suspended = True
-            model.scheduler.suspend()
-        if model.running is not None and took:
+        self.suspend(model)
+        if model.running is not None:
             self.end(model, model.running[1], well=False)
-        elif model.running is not None:
+
+    @rule(replaced=st.sampled_from([True, True, False]))
+    def hosts_die_before_they_take(self, replaced: bool) -> None:
+        """What was sent to them is given back; mostly a successor is there at once, or nothing else would happen."""
+        for which, model in enumerate(self.models):
+            if model.running is None:
+                continue
+            self.suspend(model)
             (request, dispatch), model.running = model.running, None
             model.given_back += 1
             if request.outcome is None:
                 model.line.insert(0, request)
             dispatch.give_back()
+            self.permits_in_use_equal_live_holders()
+            if replaced:
+                self.host_returns(which)
+
+    def suspend(self, model: Model) -> None:
+        if not model.suspended:
+            model.suspended = True
+            model.scheduler.suspend()
 
     @rule(which=models)
     def host_returns(self, which: int) -> None:

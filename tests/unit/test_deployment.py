@@ -215,6 +215,27 @@ async def test_what_a_dead_host_had_taken_is_not_sent_again(bench: Bench, taken:
     assert (await bench.host("2-b")).units.empty()
 
 
+async def test_what_hosts_die_of_before_they_take_it_is_not_sent_for_ever(bench: Bench) -> None:
+    """Three hosts in a row, the same unit on its way to each: 503, and what waits behind it is served."""
+    asked = bench.ask("large")
+    behind = None
+    for number in range(3):
+        host = await bench.host(f"{number}-a")
+        await host.unit()
+        behind = behind or bench.ask("behind")
+        await bench.waiting(1)
+        bench.deployment.host_down(host.down(taken={}))
+    with pytest.raises(HostDied) as caught:
+        await asked
+    assert "on its way" in caught.value.message
+    assert "not sent again" in caught.value.message
+    host = await bench.host("3-a")
+    host.answer((await host.unit()).call)
+    assert behind is not None
+    await behind
+    assert bench.held() == [(0, 0), (0, 0)]
+
+
 async def test_what_was_not_taken_ends_as_what_waits_does(bench: Bench) -> None:
     """No host will come, or one with other weights, or the client leaves: not dispatched, nothing left."""
     host = await bench.host("1-a", identity="old")

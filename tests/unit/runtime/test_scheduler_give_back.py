@@ -99,7 +99,7 @@ async def test_a_caller_that_is_leaving_in_this_very_tick_takes_it_along_too() -
 
 @virtual
 async def test_a_caller_that_leaves_afterwards_leaves_the_queue() -> None:
-    """It waits like any other; what its former host had to be told of a cancellation is forgotten."""
+    """It waits like any other."""
     slots = BoundedAdmission("slots", requests=9)
     host, scheduler = FakeHost(), SerialScheduler("model", layers=(slots,))
     told = []
@@ -114,6 +114,24 @@ async def test_a_caller_that_leaves_afterwards_leaves_the_queue() -> None:
     assert slots.statistics().outstanding == 0
     scheduler.resume()
     assert (host.sent, told) == (["a"], [])
+
+
+@virtual
+async def test_a_caller_that_leaves_the_next_host_is_told_to_that_one_alone() -> None:
+    """What its former host had to be told of a cancellation is forgotten."""
+    host, scheduler = FakeHost(), SerialScheduler("model")
+    told = []
+    tasks = spawn(scheduler, host, "a")
+    await settle()
+    host.busy["a"].on_abandoned(lambda: told.append("the dead host"))
+    scheduler.suspend()
+    host.give_back("a")
+    scheduler.resume()
+    host.busy["a"].on_abandoned(lambda: told.append("the next host"))
+    tasks["a"].cancel()
+    await settle()
+    assert told == ["the next host"]
+    host.answer("a")
 
 
 @virtual
