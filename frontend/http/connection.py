@@ -113,12 +113,6 @@ class ClientConnection(web.RequestHandler):
             if not body.is_eof() and body.exception() is None:
                 set_exception(body, web.RequestPayloadError(str(fault)), fault)
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """As the library's, which is called whenever a body has been read, and parses nothing anew each time. Unless
-        reading was paused, there is nothing to resume."""
-        if self._reading_paused or self._buffer_paused:
-            super().resume_reading(resume_parser)
-
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:

@@ -15,6 +15,7 @@ import pytest
 from frontend import limits
 from frontend.errors import BadEncoding
 from frontend.http import encodings
+from tests.helpers.fake_host import until
 from tests.http.conftest import Edge
 
 if sys.version_info >= (3, 14):
@@ -270,3 +271,15 @@ async def test_framing_that_breaks_in_a_request_behind_another(edge: Edge) -> No
         answer = await reader.read()
     error(answer, 400)
     writer.close()
+
+
+async def test_many_requests_behind_one_whose_body_was_late_are_all_answered(edge: Edge) -> None:
+    """The library stops parsing when many wait, and goes on by what happens to the bodies before them."""
+    request = HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(PLAIN), PLAIN)
+    reader, writer = await edge.connect(request[: -len(PLAIN)])
+    await until(lambda: edge.held()[0] == 1, "the body is waited for")
+    writer.write(PLAIN + 39 * request + last(request))
+    async with asyncio.timeout(30):
+        answers = await reader.read()
+    writer.close()
+    assert answers.count(b"HTTP/1.1 422") == 41
