@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import Any
 
-from tests.process.harness import Framehost, received, running
+from tests.process.harness import Answer, Framehost, received, running
 
 FILES = 160
 
 
-def served(server: Framehost) -> bool:
-    """Whether a decision gets through. Who still sends when it is refused may find its connection broken."""
+def asked(server: Framehost) -> Answer | None:
+    """What one more client is answered. One that still sends when it is refused may find its connection broken."""
     try:
-        return server.decide("x").status == 200
+        return server.get("/healthz")
     except OSError:
-        return False
+        return None
+
+
+def connections(server: Framehost) -> dict[str, Any]:
+    """The front's own count."""
+    front = server.wait(lambda: server.status()["front"], "the front answers")
+    counts: dict[str, Any] = front["connections"]
+    return counts
 
 
 def test_who_holds_connections_keeps_nobody_out(runtime: Path) -> None:
@@ -27,22 +35,26 @@ def test_who_holds_connections_keeps_nobody_out(runtime: Path) -> None:
         front = server.front_pid()
         assert resource.prlimit(front, resource.RLIMIT_NOFILE) == (hard, hard), "the front has raised it"
         resource.prlimit(front, resource.RLIMIT_NOFILE, (FILES, FILES))
+
+        def answered(status: int) -> Answer | None:
+            answer = asked(server)
+            return answer if answer is not None and answer.status == status else None
+
         silent = [server.connect() for _ in range(FILES)]
-        server.wait(lambda: served(server), "the longest idle one makes room")
+        server.wait(lambda: answered(200), "the longest idle one makes room")
         assert received(silent[0]) == b""
         server.line("client connections are open", f"{FILES} files", "LimitNOFILE")
-        shown = server.status()["front"]["connections"]
+        shown = connections(server)
         assert 0 < shown["open"] <= shown["limit"] < FILES
         assert f"framehost_connections_limit {float(shown['limit'])}" in server.get("/metrics").body.decode()
         uploads = [
             server.connect(b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
             for _ in range(FILES)
         ]
-        server.wait(lambda: server.status()["front"]["connections"]["refused"] > 0, "somebody is refused")
-        refusal = server.get("/healthz")
-        assert refusal.status == 503
+        refusal = server.wait(lambda: answered(503), "nobody idle is left to make room")
         assert refusal.json["error"]["message"].startswith("the server has as many client connections as it may have")
+        assert refusal.headers["retry-after"] == "1"
         for connection in (*silent, *uploads):
             connection.close()
-        server.wait(lambda: served(server), "there is room again")
-        server.wait(lambda: server.status()["front"]["connections"]["open"] == 0, "nobody is forgotten")
+        server.wait(lambda: answered(200), "there is room again")
+        server.wait(lambda: connections(server)["open"] == 0, "nobody is forgotten")
