@@ -29,7 +29,7 @@ import zmq
 import zmq.auth
 from aiohttp import web
 
-from frontend import app, keys, limits
+from frontend import app, clients, keys, limits
 from frontend.http import admin, native, routes
 from frontend.http.connection import ClientConnection
 from frontend.keys import KeyRing
@@ -135,7 +135,9 @@ class Front:
         # Not a Site of the library: it would make the library's own connections, with its error bodies.
         self._listeners.append(
             await self._loop.create_server(
-                lambda: ClientConnection(server, render), sock=listener, backlog=limits.LISTEN_BACKLOG
+                lambda: ClientConnection(server, render, self._server.clients),
+                sock=listener,
+                backlog=limits.LISTEN_BACKLOG,
             )
         )
 
@@ -174,7 +176,8 @@ class Front:
         self._server.metrics.close()
         if self._server.tracing is not None:
             await self._flush(self._server.tracing)
-        self._server.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._server.parser, self._server.pool):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._management.close(goodbye)
         self._zmq.destroy(linger=None)
         return HostExit.CLEAN if drained else 1
@@ -224,6 +227,9 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("framehost.access").setLevel(logging.INFO if arguments.access_log else logging.WARNING)
+
+    clients.raise_open_files()
+    sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
 
     async def serve() -> int:
         return await Front(arguments, asyncio.get_running_loop()).run()

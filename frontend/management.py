@@ -252,6 +252,7 @@ class Management:
             "requests": dataclasses.asdict(server.requests.statistics()),
             "keys": None if server.keys is None else server.keys.report(),
             "limits": server.limits.report(),
+            "connections": server.clients.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()

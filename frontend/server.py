@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend import limits
 from frontend.answers import Answer
+from frontend.clients import Clients
 from frontend.deadlines import Deadlines
 from frontend.deployment import Deployment, Moved
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
@@ -58,10 +59,15 @@ class Server:
     """Origins of web pages whose scripts may read the answers."""
     allowed_hosts: tuple[str, ...] = ()
     """Names that clients may call this server by, in lower case, beside those it has anyway (`frontend.http.names`)."""
+    clients: Clients = field(default_factory=Clients)
+    """The connections of all listeners."""
     draining: bool = False
     pool: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(limits.POOL_THREADS, thread_name_prefix="compute")
     )
+    parser: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="parse"))
+    """Parses large bodies, one at a time: the scanner keeps the interpreter lock, and a second thread would take turns
+    of the loop."""
     clock: Callable[[], float] = time.monotonic
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     deadlines: Deadlines = field(init=False)

@@ -78,6 +78,11 @@ def render(report: dict[str, Any]) -> str:
         ended = ", ".join(f"{name} {count}" for name, count in sorted(front["requests"]["ended"].items())) or "none yet"
         ingress = front["ingress"]
         lines.append(f"        requests open {front['requests']['open']}; ended: {ended}")
+        connections = front["connections"]
+        lines.append(
+            f"        connections {connections['open']} of {connections['limit']}, "
+            f"ended to make room {connections['ended_idle']}, refused {connections['refused']}"
+        )
         lines.append(
             f"        uploads {ingress['outstanding']} of {ingress['requests']}, "
             f"bytes {ingress['held']} of {ingress['cost']}, refused {ingress['rejected']}"

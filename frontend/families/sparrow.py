@@ -51,6 +51,9 @@ class SparrowProcessor(Processor):
             if isinstance(question, Score) and len(question.levels) > MAX_LEVELS:
                 message = f"{len(question.levels)} levels; this model reads at most {MAX_LEVELS}"
                 raise InvalidRequest.at(("questions", question.id, "criteria"), message, "too_long")
+        if isinstance(request.state, dict | list) and len(request.state) > MAX_TEXT_CHARS:
+            # Each item is a character at least. Encoding megabytes only to refuse them would hold up everyone else.
+            _check_lengths(request)
         document = documents.encode(
             {"state": request.state, "questions": [documents.fields(q) for q in request.questions]}
         )
@@ -147,11 +150,13 @@ def _indented_length(root: Text, enough: int) -> int:
         elif isinstance(node, (dict, list)) and node:
             # Brackets; a break, the indent and a comma for each item, less one comma; a break before the end.
             total += 2 + len(node) * (2 + 2 * (depth + 1)) - 1 + 1 + 2 * depth
+            if total >= enough:
+                break
             if isinstance(node, dict):
                 for key, value in node.items():
                     total += len(encode_basestring(key)) + 2
                     stack.append((value, depth + 1))
-            elif total < enough:
+            else:
                 stack.extend([(value, depth + 1) for value in node])
         else:
             total += len(documents.encode(node))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.helpers import set_exception
@@ -17,7 +17,19 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from frontend import limits
+from frontend.clients import Clients
+from frontend.errors import Unavailable
 from frontend.http import ingress, routes
+
+_NO_ROOM = routes.encode(
+    routes.error_document(
+        503, Unavailable.error_type, "the server has as many client connections as it may have; try again later"
+    )
+)
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=utf-8\r\nRetry-After: 1\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_NO_ROOM), _NO_ROOM)
+)
 
 log = logging.getLogger("framehost.http")
 
@@ -38,15 +50,19 @@ def _above_a_limit(error: BaseException | None) -> str:
 class ClientConnection(web.RequestHandler):
     """The library's handler with our error bodies and time limits."""
 
-    __slots__ = ("_render",)
+    __slots__ = ("_clients", "_refused", "_render")
 
     def __init__(
         self,
         server: web.Server,
         render: Callable[[web.BaseRequest, int, str], web.Response] = routes.protocol_error,
+        clients: Clients | None = None,
     ) -> None:
-        """`render(request, status, text)` makes the response of an error that no route has handled."""
+        """`render(request, status, text)` makes the response of an error that no route has handled. `clients`: who
+        counts the connections, and may refuse this one."""
         self._render = render
+        self._clients = Clients() if clients is None else clients
+        self._refused = False
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -59,9 +75,33 @@ class ClientConnection(web.RequestHandler):
             auto_decompress=False,  # `ingress` does, and notices a body that was cut
         )
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As the library's, where there is room for another one; else a 503, before anything is read."""
+        if self._clients.admit(self, transport.get_extra_info("socket").fileno()):
+            super().connection_made(transport)
+        else:
+            self._refused = True
+            cast(asyncio.Transport, transport).write(_REFUSAL)
+            transport.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if not self._refused:
+            self._clients.gone(self)
+            super().connection_lost(exc)
+
+    def is_idle(self) -> bool:
+        return self._current_request is None and not self._messages
+
+    def leave(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
     def data_received(self, data: bytes) -> None:
         """As the library's. Where a body stops being HTTP, it queues the error behind the request that waits for
         that body; here the body ends there."""
+        if self._refused:
+            return
+        self._clients.active(self)
         super().data_received(data)
         if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
             return
@@ -82,7 +122,9 @@ class ClientConnection(web.RequestHandler):
             resp = self._render(request, resp.status, words)
             if not request.content.is_eof():
                 resp.force_close()
-        return await super().finish_response(request, resp, start_time)
+        finished = await super().finish_response(request, resp, start_time)
+        self._clients.active(self)
+        return finished
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """The library's own log of what it did not expect.

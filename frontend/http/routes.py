@@ -187,7 +187,7 @@ class Exchange:
                             question = self.read(body, measures, record)
                         else:
                             question = await compute.in_pool(
-                                server.pool, context, lambda: self.read(body, measures, record)
+                                server.parser, context, lambda: self.read(body, measures, record)
                             )
                     record.model = server.resolve(question.model).name
                     if full is not None:
@@ -381,9 +381,13 @@ def plain_error(
     request: web.BaseRequest, status: int, word: str, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     """An error in the shapes of all dialects: their clients all meet these."""
+    return json_response(request, error_document(status, word, text), status=status, headers=headers)
+
+
+def error_document(status: int, word: str, text: str) -> dict[str, Any]:
+    """The body of a plain error."""
     text = public(text)
-    document = {
+    return {
         "detail": {"error_type": word, "message": text},
         "error": {"message": text, "type": word, "code": status},
     }
-    return json_response(request, document, status=status, headers=headers)

@@ -13,13 +13,19 @@ from executor_host.launch.directory import AlreadyRunning, RuntimeDirectory
 from tests.process.harness import configuration, running
 
 
+def take(path: Path, runtime: Path) -> None:
+    """Remove a tree in one step: the server makes it anew while one file after the other is removed."""
+    path.rename(runtime / "taken")
+    shutil.rmtree(runtime / "taken")
+
+
 def test_a_cleaned_runtime_directory_does_not_end_the_server(runtime: Path) -> None:
     """Cleaners of temporary folders and the end of a session take everything away: host and front are replaced, the
     commands find the server, and a second start is refused, as before."""
     with running(runtime) as server:
         ours = runtime / f"framehost-{os.getuid()}"
         first, before = server.host()["pid"], len(server.lines)
-        shutil.rmtree(ours)
+        take(ours, runtime)
         os.kill(first, signal.SIGKILL)  # before anybody has looked
         server.wait(lambda: server.decide("again").status == 200, "another host answers")
         server.line("was made anew", after=before)
@@ -28,7 +34,7 @@ def test_a_cleaned_runtime_directory_does_not_end_the_server(runtime: Path) -> N
         launch = next(entry for entry in place.iterdir() if entry.is_dir())
         for taken in (launch, place, ours):
             before = len(server.lines)
-            shutil.rmtree(taken)
+            take(taken, runtime)
             server.line("was made anew", after=before)
             assert server.host()["pid"] == host
             with pytest.raises(AlreadyRunning):
@@ -47,7 +53,7 @@ def test_a_host_whose_sockets_go_while_it_loads_is_replaced_at_once(runtime: Pat
     config = configuration(runtime / "c.toml", {"toy": {"gate": gate}})
     with running(runtime, config=config, wait=False) as server:
         server.line("toy", "loading")
-        shutil.rmtree(next(runtime.glob("framehost-*")))
+        take(next(runtime.glob("framehost-*")), runtime)
         server.line("ended", "its sockets were removed")
         gate.touch()
         assert server.opened().decide("x").status == 200

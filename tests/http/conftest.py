@@ -63,6 +63,7 @@ async def listening(
     listener.close()
     await runner.cleanup()
     server.pool.shutdown()
+    server.parser.shutdown()
     assert declared.problems == []
 
 

@@ -65,6 +65,7 @@ class Main:
         self.deployment.close()
         self.host.close()
         self.server.pool.shutdown()
+        self.server.parser.shutdown()
         assert self.declared.problems == []
 
     async def post(self, state: str = "x", **fields: Any) -> ClientResponse:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
 
+from frontend import limits
 from frontend.limits import ServerLimits
 from frontend.server import Server
-from tests.http.conftest import Edge
+from tests.http.conftest import Edge, listening
 
 MEASURES = ServerLimits(
     max_body_bytes=2000, depth=6, questions=3, question_id_chars=5, options=4, option_name_chars=7, levels=2
@@ -127,3 +129,21 @@ async def test_no_request_gets_more_time_than_the_limit(edge: Edge) -> None:
     """A client may ask for less, exactly the limit, and not for more."""
     server: Server = edge.server
     assert [server.timeout_s(asked) for asked in (None, "29999", "30000", "30001")] == [30.0, 29.999, 30.0, 30.0]
+
+
+async def test_large_bodies_are_parsed_one_at_a_time_and_beside_what_is_prepared() -> None:
+    """The scanner keeps the interpreter lock: two of them would leave the loop half of its turns. And nobody's long
+    preparation holds up a body."""
+    release = threading.Event()
+    async with listening(ServerLimits()) as edge:
+        preparing = [edge.server.pool.submit(release.wait) for _ in range(limits.POOL_THREADS)]
+        try:
+            answer = await edge.ask(sent("/v1/systemone", systemone(options(2), state="x" * limits.INLINE_WORK_BYTES)))
+            assert b"Unknown model" in answer, "it was read"
+        finally:
+            release.set()
+        assert all(job.result() for job in preparing)
+        second_runs = threading.Event()
+        first = edge.server.parser.submit(second_runs.wait, 0.05)
+        edge.server.parser.submit(second_runs.set)
+        assert not first.result()

@@ -155,6 +155,7 @@ class Listener:
         for host in self._hosts:
             host.close()
         self.server.pool.shutdown()
+        self.server.parser.shutdown()
 
 
 @pytest.fixture

@@ -387,6 +387,16 @@ def test_a_request_has_a_limit_of_characters(options: dict[str, object]) -> None
 
 
 @pytest.mark.parametrize(
+    "state", [[0] * (MAX_TEXT_CHARS + 1), dict.fromkeys(map(str, range(MAX_TEXT_CHARS + 1)), 0)], ids=["list", "dict"]
+)
+def test_a_huge_state_is_refused_before_it_is_encoded(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding megabytes keeps the interpreter lock, only for a refusal: the number of its items is enough."""
+    monkeypatch.setattr("frontend.families.documents.encode", lambda value: pytest.fail(f"encoded: {type(value)}"))
+    with pytest.raises(RequestTooLarge, match=str(MAX_REQUEST_CHARS)):
+        prepare(state)
+
+
+@pytest.mark.parametrize(
     ("question", "place"),
     [
         ({"type": "choice", "criteria": {"long": "x" * 65_537}}, 'option "long" of question "q"'),
