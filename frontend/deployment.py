@@ -438,12 +438,17 @@ class Deployment:
                 f"{self._unavailable_text()}: the request was not started", retry_after=self._retry_after()
             )
 
+    @property
+    def greeting(self) -> bool:
+        """Whether a warm host has been dialled and has not answered yet."""
+        return any(replica.greeting for replica in self._replicas)
+
     def refuse_unless_ready(self) -> None:
         """Raise `Unavailable` unless a warm host is there, for dialects that do not wait for one to come back.
 
         One that a new front has only to say hello to is there: nobody is to notice that the front is new.
         """
-        if self.availability is not Availability.READY and not any(replica.greeting for replica in self._replicas):
+        if self.availability is not Availability.READY and not self.greeting:
             raise Unavailable(self._unavailable_text(), retry_after=self._retry_after())
 
     def _back_at(self) -> float:

@@ -107,6 +107,9 @@ class Front:
             self._stop.set_exception(error)
 
     async def _open(self) -> None:
+        await self._server.hosts_greeted()
+        if self._stop.done():
+            return
         for name, listener in self._natives.items():
             made = native.build(self._server, name, loopback=_loopback(listener))
             await self._listen(made, listener, native.protocol_error(self._server, name))

@@ -30,6 +30,9 @@ from protocol.states import Role
 if TYPE_CHECKING:
     from frontend.tracing import Tracing
 
+GREETING_S: Final = 1.0
+"""How long the hosts' first words are waited for before the port is listened on. They take milliseconds."""
+
 _HELD: Final = Role.HELD  # see `frontend.runtime.admission`
 
 
@@ -150,6 +153,16 @@ class Server:
                 return deployment, await deployment.decide(question, size, context, record, on_answer)
             except Moved:
                 continue
+
+    async def hosts_greeted(self) -> None:
+        """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps nobody
+        else waiting."""
+        try:
+            async with asyncio.timeout(GREETING_S):
+                while greeting := [deployment for deployment in self.deployments.values() if deployment.greeting]:
+                    await greeting[0].moved()
+        except TimeoutError:
+            pass
 
     def begin_stop(self) -> None:
         """Take no newcomers, and refuse those who wait for a host that will not come any more: the end of a swap, an

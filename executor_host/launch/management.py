@@ -102,12 +102,15 @@ class Management:
 
     def publish(self) -> None:
         """Tell the front what every name means, in one message."""
+        self._publish(is_open=self._owner.is_open())
+
+    def _publish(self, *, is_open: bool) -> None:
         self.tell_front(
             Deployment(
                 models=[hosts.row() for hosts in self._fleet],
                 default=self._default,
                 server=self._limits,
-                open=self._owner.is_open(),
+                open=is_open,
             )
         )
 
@@ -163,7 +166,8 @@ class Management:
         stopping = self._owner.is_stopping()
         self._front.greeted()
         self.tell_front(Welcome(role="supervisor", pid=os.getpid(), state="stopping" if stopping else "running"))
-        self.publish()
+        # The hosts after what they are hosts of, and before the word that opens the port: they are greeted first.
+        self._publish(is_open=False)
         for slot in self._fleet.slots:
             if slot.up is not None and not slot.replace_unreachable(slot.up.data):
                 self.tell_front(slot.up)
@@ -180,6 +184,7 @@ class Management:
                         retry_after_s=slot.load_s,
                     )
                 )
+        self.publish()
 
     def _overdue(self, message: Overdue) -> None:
         hosts = self._fleet.find(message.deployment)

@@ -18,6 +18,7 @@ from frontend.questions import DecisionRequest, Noul
 from frontend.replica import Availability
 from frontend.requests import RequestTable
 from frontend.runtime.context import ExecutionContext
+from frontend.server import Server, ServerLimits
 from protocol import families
 from protocol.states import RequestEvent
 from tests.helpers import fake_family
@@ -615,3 +616,28 @@ def test_a_processor_is_told_its_path() -> None:
     """The table of models names it; without one it is None."""
     processor = fake_family.FakeProcessor({}, {}, "/somewhere")
     assert (processor.path, fake_family.FakeProcessor({}, {}).path) == ("/somewhere", None)
+
+
+async def test_the_port_waits_for_the_first_words_of_warm_hosts(bench: Bench) -> None:
+    """Whoever is let in finds health that says so."""
+    server = Server(bench.loop, ServerLimits(), deployments={"m": bench.deployment})
+    await server.hosts_greeted()  # nobody was dialled: there is nothing to wait for
+    host = await bench.host(shy=True)
+    waiting = asyncio.create_task(server.hosts_greeted())
+    async with asyncio.timeout(GUARD_S):
+        await host.hellos.get()
+    assert not waiting.done()
+    host.welcome()
+    await waiting
+    assert server.health() == (200, {"status": "ok", "models": {"m": "ready"}})
+    server.pool.shutdown()
+
+
+async def test_the_port_does_not_wait_for_a_host_that_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its execution limit; the others are served meanwhile."""
+    monkeypatch.setattr("frontend.server.GREETING_S", 0.01)
+    server = Server(bench.loop, ServerLimits(), deployments={"m": bench.deployment})
+    await bench.host(shy=True)
+    await server.hosts_greeted()
+    assert bench.deployment.greeting
+    server.pool.shutdown()
