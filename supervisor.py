@@ -6,10 +6,11 @@ in the children end them.
 
 The port is opened by the front when every configured model has finished its warm-up, and stays open then.
 
-Here is what needs all of them in view: the start, the stop, what a death means for the whole, and the command line. The
-parts are in executor_host/launch: the place of one process and its restarts (`front_slot.py`, `host_slot.py`), all
-deployments (`fleet.py`), what is said to the front and to operators (`management.py`, `orders.py`, `report.py`), the
-ports (`doors.py`). The configuration and the commands are in frontend/cli.
+Here is what needs all of them in view: the start, the stop, what a death means for the whole, and the command line;
+that is why it is longer than any of the parts. The parts are in executor_host/launch: the place of one process and
+its restarts (`front_slot.py`, `host_slot.py`), all deployments (`fleet.py`), what is said to the front and to
+operators (`management.py`, `orders.py`, `report.py`), the ports (`doors.py`). The configuration and the commands are
+in frontend/cli.
 """
 
 from __future__ import annotations
