@@ -8,6 +8,7 @@ from frontend import limits
 from frontend.answers import Answer, choice_answer, noul_answer, score_answer
 from frontend.errors import InvalidRequest, RequestError, UsageError
 from frontend.families.base import Decision
+from frontend.http import shapes, strict_json
 from frontend.http.dialect import Dialect
 from frontend.questions import Choice, DecisionRequest, Noul, Question
 
@@ -15,6 +16,19 @@ from frontend.questions import Choice, DecisionRequest, Noul, Question
 def check(dialect: Dialect, document: object) -> None:
     """Parses `document`; any error but a refusal is the caller's."""
     try:
+        request = dialect.parse_request(document)
+    except (InvalidRequest, UsageError) as error:
+        check_refusal(dialect, error)
+    else:
+        check_request(dialect, request)
+
+
+def check_body(body: bytes) -> None:
+    """A request that can be answered, or a 4xx, in whichever dialect the bytes say."""
+    dialect = shapes.by_headers({})
+    try:
+        document = strict_json.parse(body)
+        dialect = shapes.by_body(document, dialect)
         request = dialect.parse_request(document)
     except (InvalidRequest, UsageError) as error:
         check_refusal(dialect, error)
