@@ -7,10 +7,10 @@ in the children end them.
 The port is opened by the front when every configured model has finished its warm-up, and stays open then.
 
 Here is what needs all of them in view: the start, the stop, what a death means for the whole, and the command line;
-that is why it is longer than any of the parts. The parts are in executor_host/launch: the place of one process and
-its restarts (`front_slot.py`, `host_slot.py`), all deployments (`fleet.py`), what is said to the front and to
-operators (`management.py`, `orders.py`, `report.py`), the ports (`doors.py`). The configuration and the commands are
-in frontend/cli.
+that is why it is longer than any of the parts. The parts are in executor_host/supervision: the place of one process
+and its restarts (`front_slot.py`, `host_slot.py`), all deployments (`fleet.py`), what is said to the front and to
+operators (`management.py`, `orders.py`, `report.py`), the ports (`listeners.py`). The configuration is in
+frontend/configuration, the commands in frontend/cli.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from executor_host import inspection
-from executor_host.launch import local, stop_signals, strangers
-from executor_host.launch import swap as swapping
+from executor_host.launch import local, orphans
 from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
-from executor_host.launch.console import Console
-from executor_host.launch.directory import DirectoryError
-from executor_host.launch.doors import Door, Doors, PortUnusable, open_health, url_of
-from executor_host.launch.fleet import Fleet
-from executor_host.launch.front_slot import FrontCommand, FrontSlot
-from executor_host.launch.host_slot import HostSlot
-from executor_host.launch.hosts import STOP_MARGIN_S, Hosts
 from executor_host.launch.local import LocalLauncher
-from executor_host.launch.log_writer import LogWriter
-from executor_host.launch.management import Management
-from executor_host.launch.orders import Invalid, Orders
-from executor_host.launch.probes import ProbeServer
-from executor_host.launch.report import Reports
-from executor_host.launch.residency import Bounds
-from executor_host.launch.upkeep import Upkeep
-from frontend import keys, sockets
-from frontend.cli import config
-from frontend.cli.configuration import Configuration, Endpoint, ModelConfig, exposed
+from executor_host.supervision import stop_signals
+from executor_host.supervision import swap as swapping
+from executor_host.supervision.console import Console
+from executor_host.supervision.directory import DirectoryError
+from executor_host.supervision.directory_renewal import Upkeep
+from executor_host.supervision.fleet import Fleet
+from executor_host.supervision.front_slot import FrontCommand, FrontSlot
+from executor_host.supervision.host_slot import HostSlot
+from executor_host.supervision.hosts import STOP_MARGIN_S, Hosts
+from executor_host.supervision.listeners import Door, Doors, PortUnusable, open_health, url_of
+from executor_host.supervision.log_writer import LogWriter
+from executor_host.supervision.management import Management
+from executor_host.supervision.orders import Invalid, Orders
+from executor_host.supervision.probes import ProbeServer
+from executor_host.supervision.report import Reports
+from executor_host.supervision.residency import Bounds
 from frontend.cli.serve import configured
-from frontend.toml_file import ConfigurationError
+from frontend.configuration import keys
+from frontend.configuration import load as config
+from frontend.configuration.model import Configuration, Endpoint, ModelConfig, exposed
+from frontend.configuration.toml_file import ConfigurationError
+from frontend.serving import sockets
 from protocol import addresses
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Drain, Message
@@ -193,7 +195,7 @@ class Supervisor:
                 slot.look()
             self._upkeep.look()
             if os.getpid() == 1:
-                strangers.reap(local.STARTED)
+                orphans.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
 
     async def _drain(self, front: asyncio.Task[None]) -> bool:

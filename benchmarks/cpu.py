@@ -159,7 +159,7 @@ def _both(values: Sequence[float]) -> str:
 
 
 def _target(name: str, root: Path, model: str) -> Target:
-    command = (sys.executable, "-P", "-m", "executor_host.launch.entry", "serve", "--model", model, "--port")
+    command = (sys.executable, "-P", "-m", "executor_host.supervision.entry", "serve", "--model", model, "--port")
     return Target(name, name, command, root=root)
 
 

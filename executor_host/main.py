@@ -25,12 +25,12 @@ from typing import Final
 import zmq
 
 from executor_host import devices
-from executor_host.board import Board, clear
-from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
-from executor_host.sockets import address_of, open_router, receive, send
-from executor_host.taken import TakenUnits
+from executor_host.host.control import ControlLane
+from executor_host.host.shared_state import Board, clear
+from executor_host.host.sockets import address_of, open_router, receive, send
+from executor_host.host.taken import TakenUnits
 from protocol import addresses, families
 from protocol.curve import Security
 from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation

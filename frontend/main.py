@@ -29,18 +29,20 @@ import zmq
 import zmq.auth
 from aiohttp import web
 
-from frontend import app, clients, keys, limits
-from frontend.http import admin, native, routes
+from frontend import limits
+from frontend.configuration import keys
+from frontend.configuration.keys import KeyRing
+from frontend.http import admin, app, native, routes
 from frontend.http.connection import ClientConnection
-from frontend.keys import KeyRing
 from frontend.limits import ServerLimits
-from frontend.management import Management, until_idle
-from frontend.server import Server
+from frontend.serving import clients
+from frontend.serving.management import Management, until_idle
+from frontend.serving.server import Server
 from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
 
 if TYPE_CHECKING:
-    from frontend.tracing import Tracing
+    from frontend.observation.tracing import Tracing
 
 GRACE_S = 0.25
 """After the last request has ended, the time its response has to leave the process."""
@@ -86,7 +88,7 @@ class Front:
         if self._server.keys is not None:
             self._server.keys.watch(loop)
         if arguments.tracing:
-            from frontend.tracing import Tracing  # of the extra `otel`
+            from frontend.observation.tracing import Tracing  # of the extra `otel`
 
             self._server.tracing = Tracing.over_otlp()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from executor_host.launch.stop_signals import NUMBERS
+from executor_host.supervision.stop_signals import NUMBERS
 
 
 def pytest_configure() -> None:

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from executor_host.host.taken import TakenPage
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.reaper import Reaper
-from executor_host.taken import TakenPage
 
 STARTED: set[int] = set()
 """The process ids of children that have not been waited for; see `strangers`."""

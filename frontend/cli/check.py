@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from frontend.cli import config, fetched
-from frontend.cli.configuration import ModelConfig, exposed
-from frontend.toml_file import ConfigurationError
+from frontend.configuration import fetched
+from frontend.configuration import load as config
+from frontend.configuration.model import ModelConfig, exposed
+from frontend.configuration.toml_file import ConfigurationError
 from protocol.exits import ServeExit
 
 Report = Callable[[float, str], None]

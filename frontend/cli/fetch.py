@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.cli import fetched
-from frontend.cli.fetched import Fetchable, NotFetched
+from frontend.configuration import fetched
+from frontend.configuration.fetched import Fetchable, NotFetched
 
 UNFINISHED: Final = ".unfinished-"
 """What the name of a folder begins with whose fetch has not ended, or was killed."""

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from frontend.cli.line import NotRunning, line
+from frontend.cli.control_client import NotRunning, connected
 from protocol.messages import Order, Outcome, Progress
 
 STATUS = {"done": 0, "failed": 1, "conflict": 1, "unknown": 2, "invalid": 2}
@@ -83,7 +83,7 @@ def carry_out(port: int, order: Order) -> int:
     """Give an order to the supervisor behind `port`, print what it says until it is done, return the exit status."""
     given = received = False
     try:
-        with line(port) as supervisor:
+        with connected(port) as supervisor:
             supervisor.say(order)
             given = True
             # That it was received is told at once; how it ended, when it has.

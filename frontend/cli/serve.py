@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from frontend import keys
-from frontend.cli import config
-from frontend.cli.configuration import Configuration
-from frontend.toml_file import ConfigurationError
+from frontend.configuration import keys
+from frontend.configuration import load as config
+from frontend.configuration.model import Configuration
+from frontend.configuration.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from frontend.cli import watch
-from frontend.cli.line import NotRunning, line
+from frontend.cli.control_client import NotRunning, connected
 from protocol.messages import Status
 
 
@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
 
 def ask(port: int) -> dict[str, Any]:
     """The report of the supervisor behind `port`. Raises `NotRunning`."""
-    with line(port) as supervisor:
+    with connected(port) as supervisor:
         supervisor.say(Status())
         message = supervisor.hear()
     if not isinstance(message, Status) or message.report is None:

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from frontend.answers import Answer
-from frontend.questions import DecisionRequest
+from frontend.requests.answers import Answer
+from frontend.requests.questions import DecisionRequest
 
 EXACT_FLOAT: Final = 2**53
 """Whole numbers up to here are numbers of a float, too."""

@@ -11,7 +11,7 @@ from json import JSONEncoder
 from typing import Any, Final, TypeGuard
 
 from frontend.errors import InternalError
-from frontend.questions import Choice, Noul, Question
+from frontend.requests.questions import Choice, Noul, Question
 
 encode: Final = JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False

@@ -13,11 +13,11 @@ from typing import Final
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from frontend import access_log
+from frontend.configuration.keys import KeyRing
 from frontend.errors import KeyMissing, RequestError, Unauthenticated
 from frontend.http import routes
-from frontend.keys import KeyRing
-from frontend.metrics import Denial
+from frontend.observation import access_log
+from frontend.observation.metrics import Denial
 
 OPEN: Final = frozenset({"/", "/static/page.js", "/static/page.css", "/health", "/healthz"})
 """Paths that need no key: probes have none, and the page asks for one."""

@@ -27,10 +27,11 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 
 from frontend.errors import Forbidden, InvalidRequest, RequestError, TimedOut, UnsupportedMediaType
-from frontend.http import access, ingress, names, routes, strict_json
+from frontend.http import access, ingress, names, routes
 from frontend.http.dialect import retry_after
-from frontend.questions import printable
-from frontend.server import Server
+from frontend.requests import strict_json
+from frontend.requests.questions import printable
+from frontend.serving.server import Server
 from protocol.errors import ProtocolError
 from protocol.messages import Order
 

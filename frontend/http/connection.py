@@ -17,9 +17,9 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from frontend import limits
-from frontend.clients import Clients
 from frontend.errors import Unavailable
 from frontend.http import ingress, routes
+from frontend.serving.clients import Clients
 
 _NO_ROOM = routes.encode(
     routes.error_document(

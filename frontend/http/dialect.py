@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from frontend.errors import Fault, InternalError, InvalidRequest, Misuse, RequestError
 from frontend.families.base import Decision
 from frontend.limits import DEFAULTS, MAX_MESSAGE_CHARS, RETRY_AFTER_SECONDS, ServerLimits
-from frontend.questions import DecisionRequest, printable
+from frontend.requests.questions import DecisionRequest, printable
 
 Rendered = tuple[int, dict[str, Any], dict[str, str]]
 """Status, body and headers of an error."""

@@ -24,9 +24,9 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from frontend import limits
-from frontend.answers import Answer
 from frontend.errors import RequestError
 from frontend.http import systemone
+from frontend.requests.answers import Answer
 
 MEDIA_TYPE = "text/event-stream"
 

@@ -20,11 +20,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from frontend.http import routes
-from frontend.metrics import SECONDS, Histogram
-from frontend.replica import Availability
+from frontend.observation.metrics import SECONDS, Histogram
 from frontend.runtime.admission import AdmissionStatistics
-from frontend.server import Server
-from frontend.statistics import DeploymentStatistics
+from frontend.serving.replica import Availability
+from frontend.serving.server import Server
+from frontend.serving.statistics import DeploymentStatistics
 
 MODEL = ["model"]
 REPLICA = ["model", "replica"]

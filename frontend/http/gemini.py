@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from frontend.answers import Answer, ChoiceAnswer, NoulAnswer
 from frontend.errors import InvalidRequest, RequestError, UnknownModel
 from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
 from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import PREFIXES, Choice, DecisionRequest, Noul, Question, Score, Text
+from frontend.requests.answers import Answer, ChoiceAnswer, NoulAnswer
+from frontend.requests.questions import PREFIXES, Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "gemini"
 

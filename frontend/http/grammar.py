@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from frontend.errors import Fault, InvalidRequest, UsageError
 from frontend.limits import DEFAULTS, MAX_FAULTS, ServerLimits
-from frontend.questions import Question, Text, printable
+from frontend.requests.questions import Question, Text, printable
 
 TEXT: Final = (str, dict, list)
 """What a JSON text is in Python: a string, or structured text."""

@@ -17,9 +17,9 @@ from aiohttp.web_exceptions import HTTPException
 from frontend import limits
 from frontend.errors import BadEncoding, RequestTooLarge, UnsupportedEncoding, UploadTimeout, UsageError
 from frontend.http import encodings
-from frontend.questions import printable
-from frontend.refusals import permit, refused
+from frontend.requests.questions import printable
 from frontend.runtime.admission import BoundedAdmission, Permit
+from frontend.serving.refusals import permit, refused
 
 ENCODINGS = encodings.NAMES | {"identity"}
 """Content encodings that are read; others are refused."""

@@ -25,9 +25,9 @@ from aiohttp import hdrs, web
 
 from frontend.errors import Forbidden, RequestError
 from frontend.http import access, routes
-from frontend.metrics import Denial
-from frontend.questions import printable
-from frontend.server import Server
+from frontend.observation.metrics import Denial
+from frontend.requests.questions import printable
+from frontend.serving.server import Server
 
 OWN: Final = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
 """Names of this machine that nobody can register."""

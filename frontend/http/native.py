@@ -15,14 +15,14 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from frontend.deployment import Deployment, Moved
 from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
 from frontend.http import access, ingress, names, routes
 from frontend.runtime.admission import Permit
 from frontend.runtime.context import ExecutionContext
-from frontend.server import Server
+from frontend.serving.deployment import Deployment, Moved
+from frontend.serving.server import Server
 from protocol.states import Role
 
 NAME = web.AppKey("native_model", str)

@@ -26,14 +26,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from frontend.answers import Answer, ChoiceAnswer, NoulAnswer
 from frontend.errors import InvalidRequest, Misuse, QueueFull, RequestError, TokensExceeded, UnknownModel
 from frontend.families.base import Decision
 from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, place, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
 from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text
+from frontend.requests.answers import Answer, ChoiceAnswer, NoulAnswer
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score, Text
 
 NAME: Final = "openai"
 

@@ -18,7 +18,7 @@ from frontend.errors import RequestError
 from frontend.http import systemone
 from frontend.http.dialect import Rendered, retry_after, sentence
 from frontend.limits import DEFAULTS, ServerLimits
-from frontend.questions import PREFIXES, DecisionRequest
+from frontend.requests.questions import PREFIXES, DecisionRequest
 
 NAME: Final = "openrouter"
 

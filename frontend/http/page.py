@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from frontend.http import routes
 from frontend.runtime.admission import AdmissionStatistics
-from frontend.statistics import DeploymentStatistics
+from frontend.serving.statistics import DeploymentStatistics
 
 STATIC: Final = Path(__file__).with_name("static")
 

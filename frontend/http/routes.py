@@ -24,21 +24,24 @@ from typing import Any, Final
 import orjson
 from aiohttp import hdrs, web
 
-from frontend import access_log, compute, limits
-from frontend.answers import Answer
-from frontend.deployment import Deployment
+from frontend import limits
+from frontend.configuration.keys import Account
 from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut, UnknownModel
 from frontend.families.base import Decision
-from frontend.http import events, ingress, shapes, strict_json
+from frontend.http import events, ingress, shapes
 from frontend.http.dialect import Dialect, public
 from frontend.http.events import EventStream
-from frontend.keys import Account
 from frontend.limits import ServerLimits
-from frontend.questions import DecisionRequest
-from frontend.requests import RequestRecord
+from frontend.observation import access_log
+from frontend.observation.record import RequestRecord
+from frontend.requests import strict_json
+from frontend.requests.answers import Answer
+from frontend.requests.questions import DecisionRequest
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.signals import Admitted, Signal
-from frontend.server import Server
+from frontend.serving import compute
+from frontend.serving.deployment import Deployment
+from frontend.serving.server import Server
 from protocol.states import RequestEvent
 
 SERVER = web.AppKey("server", Server)

@@ -18,7 +18,7 @@ from frontend.http import grammar
 from frontend.http.dialect import Rendered, count, public, retry_after, with_extras
 from frontend.http.grammar import MISSING, TEXT, Faults, Loc
 from frontend.limits import DEFAULTS, MAX_QUESTION_ID_CHARS, ServerLimits
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
 
 NAME: Final = "systemone"
 

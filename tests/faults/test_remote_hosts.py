@@ -58,7 +58,7 @@ class Site:
     ) -> subprocess.Popen[str]:
         """`framehost host`, as a person would start it."""
         address = server.line("waiting for a host to dial in at ").split(" at ")[1]
-        command = [sys.executable, "-m", "executor_host.launch.entry", "host", "--connect", address]
+        command = [sys.executable, "-m", "executor_host.supervision.entry", "host", "--connect", address]
         command += ["--model", "judge", "--family", family, "--key", str(self.folder / f"{key}.key_secret")]
         command += ["--server-key", str(self.folder / "server.key"), "--connect-timeout", str(GUARD_S), *extra]
         host = subprocess.Popen(

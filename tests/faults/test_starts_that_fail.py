@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_host.launch.directory import AlreadyRunning, RuntimeDirectory
+from executor_host.supervision.directory import AlreadyRunning, RuntimeDirectory
 from tests.process.harness import configuration, running
 
 

@@ -96,7 +96,7 @@ def test_a_second_signal_ends_at_once(runtime: Path, number: signal.Signals) -> 
 
 SIGNALLED = """
 import atexit, os, signal, sys
-from executor_host.launch import entry
+from executor_host.supervision import entry
 
 looked = entry.shadowed
 numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

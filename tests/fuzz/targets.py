@@ -22,7 +22,8 @@ from multidict import CIMultiDict
 
 from frontend import limits
 from frontend.errors import BadEncoding, InvalidRequest, UsageError
-from frontend.http import encodings, ingress, strict_json
+from frontend.http import encodings, ingress
+from frontend.requests import strict_json
 from protocol.errors import ProtocolError
 from protocol.frames import Envelope, decode, encode
 from protocol.limits import MAX_CALL_ID

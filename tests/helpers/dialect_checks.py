@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 from frontend import limits
-from frontend.answers import Answer, choice_answer, noul_answer, score_answer
 from frontend.errors import InvalidRequest, RequestError, UsageError
 from frontend.families.base import Decision
-from frontend.http import shapes, strict_json
+from frontend.http import shapes
 from frontend.http.dialect import Dialect
-from frontend.questions import Choice, DecisionRequest, Noul, Question
+from frontend.requests import strict_json
+from frontend.requests.answers import Answer, choice_answer, noul_answer, score_answer
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question
 
 
 def check(dialect: Dialect, document: object) -> None:

@@ -6,9 +6,9 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 
-from frontend.answers import Answer, noul_answer
 from frontend.families.base import AssetError, Decision, Prepared, Processor
-from frontend.questions import DecisionRequest
+from frontend.requests.answers import Answer, noul_answer
+from frontend.requests.questions import DecisionRequest
 from protocol.families import Family
 from protocol.payloads import TextRequest
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from frontend import sockets
+from frontend.serving import sockets
 from protocol import addresses
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import Cancel, Failure, Hello, HostDown, HostUp, Lane, Message, Ready, Result, Status, Welcome

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from executor_host.executors.clef_checkpoint import HeadSizes, head_shapes
+from executor_host.executors.clef.checkpoint import HeadSizes, head_shapes
 from tests.helpers import tiny_open_jev
 
 HEAD = HeadSizes(

@@ -56,7 +56,7 @@ def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = ""
     import torch
     from safetensors.torch import save_file
 
-    from executor_host.executors.laya_checkpoint import expected_tensors
+    from executor_host.executors.laya.checkpoint import expected_tensors
 
     document = write_texts(folder, head_layers=head_layers)
     generator = torch.Generator().manual_seed(seed)

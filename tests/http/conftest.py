@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from frontend import app
+from frontend.http import app
 from frontend.http.connection import ClientConnection
-from frontend.server import Server, ServerLimits
+from frontend.serving.server import Server, ServerLimits
 from tests.http.declared import Declared
 from tests.http.main_port import Main, main_port
 

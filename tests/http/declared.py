@@ -9,7 +9,7 @@ from aiohttp import web
 from jsonschema import Draft202012Validator
 
 from frontend.http import names, openapi
-from frontend.server import Server
+from frontend.serving.server import Server
 
 
 class Declared:

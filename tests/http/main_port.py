@@ -12,11 +12,11 @@ import zmq
 from aiohttp import ClientResponse, ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontend import app
-from frontend.deployment import Deployment
+from frontend.http import app
 from frontend.http.connection import ClientConnection
-from frontend.replica import Availability
-from frontend.server import Server, ServerLimits
+from frontend.serving.deployment import Deployment
+from frontend.serving.replica import Availability
+from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from tests.helpers import fake_family
 from tests.helpers.fake_host import FakeHost, until, zmq_context

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from frontend.keys import ApiKey, KeyRing
-from frontend.server import ServerLimits
+from frontend.configuration.keys import ApiKey, KeyRing
+from frontend.serving.server import ServerLimits
 from tests.http.conftest import Edge, listening
 
 KEY = "a-key-of-16-characters"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from frontend import app, limits
-from frontend.http import admin
-from frontend.keys import ApiKey, KeyRing
-from frontend.server import ServerLimits
+from frontend import limits
+from frontend.configuration.keys import ApiKey, KeyRing
+from frontend.http import admin, app
+from frontend.serving.server import ServerLimits
 from protocol.errors import LimitExceeded
 from protocol.messages import Order, Outcome
 from tests.http.conftest import Edge, listening

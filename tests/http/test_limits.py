@@ -10,7 +10,7 @@ import pytest
 
 from frontend import limits
 from frontend.limits import ServerLimits
-from frontend.server import Server
+from frontend.serving.server import Server
 from tests.http.conftest import Edge, listening
 
 MEASURES = ServerLimits(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontend.keys import ApiKey, KeyRing
-from frontend.metrics import SECONDS, Histogram
-from frontend.replica import Availability
+from frontend.configuration.keys import ApiKey, KeyRing
+from frontend.observation.metrics import SECONDS, Histogram
+from frontend.serving.replica import Availability
 from protocol.messages import Status
 from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main

@@ -10,10 +10,9 @@ from functools import partial
 
 import pytest
 
-from frontend import app
-from frontend.http import names
-from frontend.keys import ApiKey, KeyRing
-from frontend.server import ServerLimits
+from frontend.configuration.keys import ApiKey, KeyRing
+from frontend.http import app, names
+from frontend.serving.server import ServerLimits
 from tests.http.conftest import Edge, listening
 
 LOOPBACK = partial(app.build, loopback=True)

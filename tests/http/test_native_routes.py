@@ -15,15 +15,15 @@ import zmq
 from aiohttp import web
 
 from frontend import limits
-from frontend.deployment import Deployment
+from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.errors import InternalError
 from frontend.families.base import Prepared
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.http import native
 from frontend.http.connection import ClientConnection
-from frontend.keys import ApiKey, KeyRing
-from frontend.replica import Availability
-from frontend.server import Server, ServerLimits
+from frontend.serving.deployment import Deployment
+from frontend.serving.replica import Availability
+from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Result
 from protocol.payloads import TextRequest

@@ -11,11 +11,11 @@ from aiohttp import web
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from frontend import app, errors
+from frontend import errors
+from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.errors import RequestError
-from frontend.http import gemini, openai, openapi, openrouter, perplexity, systemone
+from frontend.http import app, gemini, openai, openapi, openrouter, perplexity, systemone
 from frontend.http.dialect import Dialect
-from frontend.keys import ApiKey, KeyRing
 from frontend.limits import ServerLimits
 from tests.http.conftest import Edge, listening
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from frontend import limits
-from frontend.server import ServerLimits
+from frontend.serving.server import ServerLimits
 from tests.http.conftest import Edge
 
 HEAD = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

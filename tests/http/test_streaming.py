@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientResponse
 
 from frontend import limits
-from frontend.replica import Availability
+from frontend.serving.replica import Availability
 from protocol.messages import Result
 from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main, main_port

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from frontend.tracing import Tracing
+from frontend.observation.tracing import Tracing
 from tests.helpers.fake_host import failure
 from tests.http.main_port import Main
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from frontend.cli import status as status_command
-from frontend.cli.line import line as line_to
+from frontend.cli.control_client import connected
 from protocol.messages import Message, Order, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ class Framehost:
             **(environment or {}),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "executor_host.launch.entry", *arguments],
+            [sys.executable, "-m", "executor_host.supervision.entry", *arguments],
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -156,7 +156,7 @@ class Framehost:
 
     def order(self, action: str, model: str, **settings: Any) -> Outcome:
         """An operator's order to its end, without the command in between."""
-        with self._our_runtime_directory(), line_to(self.port) as supervisor:
+        with self._our_runtime_directory(), connected(self.port) as supervisor:
             supervisor.say(Order(action=action, model=model, settings=settings))
             while not isinstance(message := supervisor.hear(patient=True), Outcome):
                 pass
@@ -164,7 +164,7 @@ class Framehost:
 
     def first_answer(self, action: str, model: str) -> Message:
         """What an order without settings is answered first; nobody hears the rest."""
-        with self._our_runtime_directory(), line_to(self.port) as supervisor:
+        with self._our_runtime_directory(), connected(self.port) as supervisor:
             supervisor.say(Order(action=action, model=model, settings={}))
             return supervisor.hear()
 
@@ -281,7 +281,7 @@ class Framehost:
     def command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         """A `framehost` command to this server, running: its output is read with `communicate`."""
         command = subprocess.Popen(
-            [sys.executable, "-m", "executor_host.launch.entry", name, "--port", str(self.port), *arguments],
+            [sys.executable, "-m", "executor_host.supervision.entry", name, "--port", str(self.port), *arguments],
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frontend.keys import ENVIRONMENT
+from frontend.configuration.keys import ENVIRONMENT
 from protocol.exits import ServeExit
 from tests.process.conftest import short_directory
 from tests.process.harness import GUARD_S, QUESTION, Framehost, running

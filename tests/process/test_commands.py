@@ -14,7 +14,7 @@ from tests.process.harness import QUESTION, ROOT, Framehost, configuration, runn
 
 def framehost(server: Framehost, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "executor_host.launch.entry", *arguments],
+        [sys.executable, "-m", "executor_host.supervision.entry", *arguments],
         cwd=ROOT,
         env=server.environment,
         capture_output=True,

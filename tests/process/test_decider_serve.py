@@ -313,7 +313,7 @@ def test_the_ports_stay_closed_until_the_model_is_warm(runtime: Path, checkpoint
             socket.create_connection(("127.0.0.1", port), GUARD_S)
         for arguments in (["--config", str(config), "--port", "0"], ["--port", str(port), "--model", "s=sparrow"]):
             ended = subprocess.run(
-                [sys.executable, "-m", "executor_host.launch.entry", "serve", *arguments],
+                [sys.executable, "-m", "executor_host.supervision.entry", "serve", *arguments],
                 cwd=ROOT,
                 env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
                 capture_output=True,
@@ -325,7 +325,7 @@ def test_the_ports_stay_closed_until_the_model_is_warm(runtime: Path, checkpoint
         server.opened()
         assert native(server, SMALL).status == 200
         shown = subprocess.run(
-            [sys.executable, "-m", "executor_host.launch.entry", "status", "--port", str(port)],
+            [sys.executable, "-m", "executor_host.supervision.entry", "status", "--port", str(port)],
             cwd=ROOT,
             env=server.environment,
             capture_output=True,

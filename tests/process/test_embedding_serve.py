@@ -75,7 +75,7 @@ ALONE = {"OMP_NUM_THREADS": "1"}
 
 def fetch_minilm() -> Path:
     """The folder of the real model, as the command prints it."""
-    command = [sys.executable, "-m", "executor_host.launch.entry", "fetch", "minilm"]
+    command = [sys.executable, "-m", "executor_host.supervision.entry", "fetch", "minilm"]
     fetched = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert fetched.returncode == 0, fetched.stderr
     return Path(fetched.stdout.splitlines()[0])
@@ -130,9 +130,9 @@ def test_the_real_model_embeds_as_transformers_does(minilm: Path) -> None:
     from transformers import AutoModel
 
     from executor_host.executors.base import WarmUpCall
-    from executor_host.executors.embedding import EmbeddingExecutor
+    from executor_host.executors.embedding.executor import EmbeddingExecutor
     from frontend.families.embedding.processor import EmbeddingProcessor
-    from frontend.questions import Choice, DecisionRequest
+    from frontend.requests.questions import Choice, DecisionRequest
     from protocol.payloads import RowsRequest
 
     torch.set_num_threads(1)

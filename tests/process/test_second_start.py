@@ -16,7 +16,7 @@ from tests.process.harness import ROOT, TOY, configuration, running
 def serve(runtime: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`framehost serve` that is expected to end by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "executor_host.launch.entry", "serve", "--model", "toy=toy", *arguments],
+        [sys.executable, "-m", "executor_host.supervision.entry", "serve", "--model", "toy=toy", *arguments],
         cwd=ROOT,
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(TOY), **environment},
         capture_output=True,

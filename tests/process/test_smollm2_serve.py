@@ -38,7 +38,7 @@ QUESTIONS: dict[str, Any] = {
 @pytest.mark.timeout(900)
 def test_a_real_chat_model_answers_every_type_of_question(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Distributions that are not uniform, the same bytes for the same request, and no question changes another."""
-    command = [sys.executable, "-m", "executor_host.launch.entry", "fetch", "smollm2"]
+    command = [sys.executable, "-m", "executor_host.supervision.entry", "fetch", "smollm2"]
     fetched = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert fetched.returncode == 0, fetched.stderr
     assert fetched.stdout.splitlines()[1] == "framehost serve --model smollm2=transformers:smollm2"

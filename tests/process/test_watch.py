@@ -49,7 +49,7 @@ def command(runtime: Path, port: int, *more: str) -> tuple[list[str], dict[str, 
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
     arguments = ["status", "--watch", "--port", str(port), *more]
-    return [sys.executable, "-m", "executor_host.launch.entry", *arguments], environment
+    return [sys.executable, "-m", "executor_host.supervision.entry", *arguments], environment
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:

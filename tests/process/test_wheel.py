@@ -22,7 +22,7 @@ def test_an_installed_framehost_has_everything_it_starts(tmp_path: Path) -> None
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     run = subprocess.run(
-        [sys.executable, "-m", "executor_host.launch.entry", "serve", "--help"],
+        [sys.executable, "-m", "executor_host.supervision.entry", "serve", "--help"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,

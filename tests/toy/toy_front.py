@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from frontend.answers import choice_answer, noul_answer, score_answer
 from frontend.errors import InternalError, TokensExceeded
 from frontend.families.base import Decision, Option, Prepared, Processor
-from frontend.questions import Choice, DecisionRequest, Noul
+from frontend.requests.answers import choice_answer, noul_answer, score_answer
+from frontend.requests.questions import Choice, DecisionRequest, Noul
 from protocol.payloads import TextRequest
 
 

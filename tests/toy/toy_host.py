@@ -36,9 +36,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from executor_host.control import ControlLane
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
+from executor_host.host.control import ControlLane
 from protocol.payloads import TextRequest
 
 POLL_S = 0.001

@@ -1,4 +1,4 @@
-"""`frontend.answers`: the numeric contract of every answer."""
+"""`frontend.requests.answers`: the numeric contract of every answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontend.answers import (
+from frontend.requests.answers import (
     AnswerError,
     choice_answer,
     choice_confidence,
@@ -21,7 +21,7 @@ from frontend.answers import (
     score_confidence,
     softmax,
 )
-from frontend.questions import Choice, Noul, Score
+from frontend.requests.questions import Choice, Noul, Score
 
 BOUNDED = settings(max_examples=300, derandomize=True, deadline=None)
 LOGITS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=255)

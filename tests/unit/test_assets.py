@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from frontend.assets import MAX_FILES, unpacked
 from frontend.families.base import AssetError
+from frontend.serving.assets import MAX_FILES, unpacked
 
 
 def test_files_are_there_while_they_are_needed() -> None:

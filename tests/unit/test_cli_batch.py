@@ -365,7 +365,7 @@ def test_an_interrupted_batch_keeps_what_it_has_and_goes_on(server: Server, file
         return answer(body["state"])
 
     server.reply = reply
-    command = [sys.executable, "-m", "executor_host.launch.entry", "batch", str(files.source), str(files.output)]
+    command = [sys.executable, "-m", "executor_host.supervision.entry", "batch", str(files.source), str(files.output)]
     process = subprocess.Popen(
         [*command, "--url", server.url, "--concurrency", "1"],
         cwd=Path(supervisor.__file__).parent,

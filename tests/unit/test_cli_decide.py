@@ -333,7 +333,9 @@ def test_control_characters_are_shown_and_the_columns_stay() -> None:
 
 def decided(url: str, redirection: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command as a shell starts it."""
-    command = f"{sys.executable} -m executor_host.launch.entry decide --url {url} --state s --noul true=y {redirection}"
+    command = (
+        f"{sys.executable} -m executor_host.supervision.entry decide --url {url} --state s --noul true=y {redirection}"
+    )
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=Path(supervisor.__file__).parent,

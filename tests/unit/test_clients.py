@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from frontend import limits
-from frontend.clients import Clients, kept_free
+from frontend.serving.clients import Clients, kept_free
 
 FILES = 100
 FULL = FILES - kept_free(FILES)

@@ -9,11 +9,11 @@ import pytest
 
 import supervisor
 from executor_host import curve
-from executor_host.executors.sparrow import BUNDLED
-from executor_host.launch import doors
-from frontend.cli import config
+from executor_host.executors.sparrow.executor import BUNDLED
+from executor_host.supervision import listeners as doors
+from frontend.configuration import load as config
+from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
-from frontend.toml_file import ConfigurationError
 from protocol import families
 from protocol.exits import ServeExit
 
@@ -352,14 +352,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
+SPARROW = "frontend.families.sparrow.processor:SparrowProcessor"
+
 BROKEN = {
     "no processor module": ("no_such_module:P", "json:dumps", "processor 'no_such_module:P'"),
     "no attribute": ("json:Absent", "json:dumps", "AttributeError"),
     "an import that raises": ("broken_half:P", "json:dumps", "RuntimeError: half"),
     "no processor": ("json:dumps", "json:dumps", "is not a Processor"),
-    "no executor module": ("frontend.families.sparrow:SparrowProcessor", "no_such_module:E", "executor 'no_such"),
-    "no executor package": ("frontend.families.sparrow:SparrowProcessor", "no_such.module:E", "executor 'no_such"),
-    "no reference": ("frontend.families.sparrow:SparrowProcessor", "json", "module:attribute"),
+    "no executor module": (
+        SPARROW,
+        "no_such_module:E",
+        "executor 'no_such",
+    ),
+    "no executor package": (
+        SPARROW,
+        "no_such.module:E",
+        "executor 'no_such",
+    ),
+    "no reference": (SPARROW, "json", "module:attribute"),
 }
 
 
@@ -384,7 +394,10 @@ def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypa
     (tmp_path / "device_half.py").write_text("raise RuntimeError('no device')")
     monkeypatch.syspath_prepend(tmp_path)
     family = families.Family(
-        "parrot", "frontend.families.sparrow:SparrowProcessor", "device_half:E", "protocol.payloads:TextRequest"
+        "parrot",
+        SPARROW,
+        "device_half:E",
+        "protocol.payloads:TextRequest",
     )
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from executor_host.launch.console import Console
+from executor_host.supervision.console import Console
 
 
 class Terminal(io.StringIO):
@@ -61,7 +61,7 @@ def test_a_second_incarnation_has_its_own_stages() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that tests move: the one value in the list."""
     now = [100.0]
-    monkeypatch.setattr("executor_host.launch.console.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("executor_host.supervision.console.time.monotonic", lambda: now[0])
     return now
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from frontend.deadlines import Deadlines
+from frontend.serving.deadlines import Deadlines
 from tests.virtual_time import run_virtual, virtual, virtual_loop
 
 Block = Callable[[float], AbstractAsyncContextManager[Any]]

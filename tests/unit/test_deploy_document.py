@@ -7,8 +7,8 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-from executor_host.launch.hosts import STOP_MARGIN_S
-from frontend.cli import config
+from executor_host.supervision.hosts import STOP_MARGIN_S
+from frontend.configuration import load as config
 from frontend.limits import REQUEST_TIMEOUT_S
 from protocol.exits import HostExit
 

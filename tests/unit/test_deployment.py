@@ -11,14 +11,14 @@ import pytest
 import zmq
 
 from frontend import limits
-from frontend.deployment import Deployment
 from frontend.errors import HostDied, InternalError, QueueFull, RequestTooLarge, Unavailable
 from frontend.families.base import Decision
-from frontend.questions import DecisionRequest, Noul
-from frontend.replica import Availability
-from frontend.requests import RequestTable
+from frontend.observation.record import RequestTable
+from frontend.requests.questions import DecisionRequest, Noul
 from frontend.runtime.context import ExecutionContext
-from frontend.server import Server, ServerLimits
+from frontend.serving.deployment import Deployment
+from frontend.serving.replica import Availability
+from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from protocol.states import RequestEvent
 from tests.helpers import fake_family
@@ -635,7 +635,7 @@ async def test_the_port_waits_for_the_first_words_of_warm_hosts(bench: Bench) ->
 
 async def test_the_port_does_not_wait_for_a_host_that_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its execution limit; the others are served meanwhile."""
-    monkeypatch.setattr("frontend.server.GREETING_S", 0.01)
+    monkeypatch.setattr("frontend.serving.server.GREETING_S", 0.01)
     server = Server(bench.loop, ServerLimits(), deployments={"m": bench.deployment})
     await bench.host(shy=True)
     await server.hosts_greeted()

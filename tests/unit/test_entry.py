@@ -25,7 +25,7 @@ def framehost(*arguments: str, path: Path | None = None) -> subprocess.Completed
             sys.executable,
             "-P",
             "-c",
-            code + "from executor_host.launch.entry import main; sys.exit(main())",
+            code + "from executor_host.supervision.entry import main; sys.exit(main())",
             *arguments,
         ],
         cwd="/",
@@ -79,7 +79,7 @@ def test_no_command_is_a_usage_error() -> None:
 @pytest.mark.parametrize("during", ["import", "command"])
 def test_an_interrupt_that_no_command_takes_ends_quietly(during: str) -> None:
     """Ctrl-C while our modules are still being imported: 130 as after any interrupt, and no traceback."""
-    strike = "import os, signal, sys; from executor_host.launch import entry; "
+    strike = "import os, signal, sys; from executor_host.supervision import entry; "
     if during == "import":
         # The first import of the command's own modules, which is where a hasty Ctrl-C meets it.
         strike += (
@@ -101,7 +101,8 @@ def test_who_has_read_enough_ends_it_quietly() -> None:
     """`framehost completion bash | head -1`: no trace, whether the script fits into the pipe or not."""
     reader, writer = os.pipe()
     os.close(reader)
-    code = f"import sys; sys.path.append({str(ROOT)!r}); from executor_host.launch.entry import main; sys.exit(main())"
+    where = "executor_host.supervision.entry"
+    code = f"import sys; sys.path.append({str(ROOT)!r}); from {where} import main; sys.exit(main())"
     for arguments in (["completion", "bash"], ["--version"]):
         ended = subprocess.run(
             [sys.executable, "-P", "-c", code, *arguments],

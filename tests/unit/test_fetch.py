@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 import supervisor
-from frontend.cli import config, fetch, fetched
-from frontend.cli.fetched import Fetchable
+from frontend.cli import fetch
+from frontend.configuration import fetched
+from frontend.configuration import load as config
+from frontend.configuration.fetched import Fetchable
 from protocol.exits import ServeExit
 
 CONTENTS = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "model.safetensors": bytes(100_000)}

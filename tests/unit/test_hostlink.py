@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from frontend.errors import DeadlineExceeded, HostDied, InternalError, InvalidRequest, Misuse, Unavailable
-from frontend.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from frontend.runtime.scheduler import SerialScheduler
+from frontend.serving.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
 from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context

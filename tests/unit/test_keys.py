@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from frontend import keys
+from frontend.configuration import keys
+from frontend.configuration.keys import Account, ApiKey, KeyRing
+from frontend.configuration.toml_file import ConfigurationError
 from frontend.errors import Unauthenticated
-from frontend.keys import Account, ApiKey, KeyRing
 from frontend.runtime.admission import Permit, Refusal
-from frontend.toml_file import ConfigurationError
 
 ALICE = "alice-0123456789"
 BOB = "bob-0123456789-b"

@@ -58,13 +58,16 @@ def test_the_front_knows_no_host_and_no_torch() -> None:
 
 def test_the_host_knows_no_front() -> None:
     """No executor may reach for requests, HTTP or the supervisor."""
-    seen = imported(*(name for name in modules("executor_host") if not name.startswith("executor_host.launch.entry")))
+    seen = imported(
+        *(name for name in modules("executor_host") if not name.startswith("executor_host.supervision.entry"))
+    )
     assert seen.isdisjoint({"frontend", "supervisor", "aiohttp"})
 
 
 def test_the_launchers_need_no_executor() -> None:
     """The supervisor imports them, so they import neither torch nor what would."""
-    launchers = [name for name in modules("executor_host") if name.startswith("executor_host.launch")]
+    rooms = ("executor_host.launch", "executor_host.supervision")
+    launchers = [name for name in modules("executor_host") if name.startswith(rooms)]
     seen = imported(*launchers)
     assert seen.isdisjoint({"torch", "transformers", "aiohttp", "executor_host.executors", "executor_host.main"})
 

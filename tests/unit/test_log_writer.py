@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_host.launch.log_writer import LogWriter
+from executor_host.supervision.log_writer import LogWriter
 from tests.process.harness import GUARD_S, wait_for
 
 Pipe = tuple[int, int]

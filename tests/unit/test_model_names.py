@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frontend.errors import InvalidRequest, UnknownModel
-from frontend.server import Server, ServerLimits
+from frontend.serving.server import Server, ServerLimits
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from frontend.cli import line, orders
+from frontend.cli import control_client, orders
 from protocol.frames import encode
 from protocol.messages import Message, Order, Outcome, Progress
 
@@ -47,11 +47,11 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Given:
         socket = Socket(steps)
 
         @contextmanager
-        def opened(port: int) -> Iterator[line.Line]:
-            yield line.Line(socket, "me", port, Path("lock"))  # type: ignore[arg-type]
+        def opened(port: int) -> Iterator[control_client.ControlClient]:
+            yield control_client.ControlClient(socket, "me", port, Path("lock"))  # type: ignore[arg-type]
 
-        monkeypatch.setattr(orders, "line", opened)
-        monkeypatch.setattr(line, "locked", lambda path: lives)
+        monkeypatch.setattr(orders, "connected", opened)
+        monkeypatch.setattr(control_client, "locked", lambda path: lives)
         status = orders.carry_out(8080, LOAD)
         assert len(socket.sent) == 1
         assert socket.left == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frontend.overdue import CONFIRM_S, OverdueWatch
+from frontend.serving.overdue import CONFIRM_S, OverdueWatch
 from tests.virtual_time import virtual, virtual_loop
 
 LIMIT_S = 10.0

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from frontend.deployment import Moved
 from frontend.errors import HostDied, RequestTooLarge, Unavailable, UsageError
-from frontend.replica import Availability
+from frontend.serving.deployment import Moved
+from frontend.serving.replica import Availability
 from protocol import families
 from protocol.states import Role
 from tests.helpers import fake_family

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from executor_host.launch import probes
-from executor_host.launch.probes import MAX_CONNECTIONS, MAX_REQUEST_BYTES, Health, ProbeServer, answer
+from executor_host.supervision import probes
+from executor_host.supervision.probes import MAX_CONNECTIONS, MAX_REQUEST_BYTES, Health, ProbeServer, answer
 
 GUARD_S = 20.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executor_host.launch.pulse import ASK_EVERY_S, SILENT_S, Pulse
+from executor_host.supervision.watchdog import ASK_EVERY_S, SILENT_S, Pulse
 
 
 def test_one_question_at_a_time_and_not_all_the_time() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from executor_host.launch import base, hosts, probes, pulse, stacks
-from executor_host.launch.policy import RestartLimits, RestartPolicy
-from frontend.cli import config
+from executor_host.launch import base, stacks
+from executor_host.supervision import hosts, probes
+from executor_host.supervision import watchdog as pulse
+from executor_host.supervision.policy import RestartLimits, RestartPolicy
+from frontend.configuration import load as config
 from protocol import families
 from protocol.exits import HostExit, ServeExit
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from executor_host import curve, dial_in
-from executor_host.dial_in import ServerLane
+from executor_host import curve
 from executor_host.errors import ConfigurationError, DialInFailed
+from executor_host.host import dial_in
+from executor_host.host.dial_in import ServerLane
 from executor_host.launch.base import DeploymentSpec, HostSpec
 from executor_host.launch.remote import RemoteHost, RemoteHosts, RemoteLauncher
-from frontend import sockets
+from frontend.serving import sockets
 from protocol.exits import HostExit
 from protocol.messages import Assigned
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from executor_host.launch.residency import PLACES, TAKES_ROOM, Bounds, Move, Place, Residency
+from executor_host.supervision.residency import PLACES, TAKES_ROOM, Bounds, Move, Place, Residency
 
 
 class World:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executor_host.launch.policy import RestartLimits, RestartPolicy
+from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from protocol.exits import HostExit
 
 CRASH = 1

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from executor_host.launch.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
-from executor_host.launch.doors import why_not_bound
-from executor_host.launch.upkeep import Upkeep
+from executor_host.supervision.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
+from executor_host.supervision.directory_renewal import Upkeep
+from executor_host.supervision.listeners import why_not_bound
 from protocol.exits import ServeExit
 
 

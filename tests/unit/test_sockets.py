@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from frontend import sockets
+from frontend.serving import sockets
 from protocol import limits
 from tests.helpers.fake_host import until, zmq_context
 

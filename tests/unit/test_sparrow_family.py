@@ -20,15 +20,15 @@ import sparrow_decider
 from sparrow_decider import Decider
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.sparrow import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
-from frontend.answers import score_confidence
+from executor_host.executors.sparrow.executor import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, FamilyOptionError, Prepared
-from frontend.families.sparrow import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
-from frontend.http.strict_json import parse
+from frontend.families.sparrow.processor import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
 from frontend.http.systemone import parse_request, render
 from frontend.limits import ServerLimits
-from frontend.questions import DecisionRequest
+from frontend.requests.answers import score_confidence
+from frontend.requests.questions import DecisionRequest
+from frontend.requests.strict_json import parse
 from protocol.payloads import TextRequest
 from tests.helpers.calls import FakeCall
 
@@ -578,7 +578,7 @@ LOAD_BESIDE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from executor_host.errors import ConfigurationError
-from executor_host.executors.sparrow import SparrowExecutor
+from executor_host.executors.sparrow.executor import SparrowExecutor
 try:
     SparrowExecutor(None, {}).load(lambda fraction, note: None)
 except ConfigurationError as error:

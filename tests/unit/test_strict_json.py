@@ -1,4 +1,4 @@
-"""`frontend.http.strict_json`: one value or one clear reason, for every byte string."""
+"""`frontend.requests.strict_json`: one value or one clear reason, for every byte string."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frontend.errors import Fault, InvalidRequest, Misuse
-from frontend.http.strict_json import (
+from frontend.requests.strict_json import (
     CEILING_OF_MAX_DEPTH,
     MAX_DEPTH,
     MAX_EXPLAINED_BYTES,

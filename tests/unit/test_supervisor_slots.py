@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from executor_host.launch import front_slot, stacks
+from executor_host.launch import stacks
 from executor_host.launch.base import DeploymentSpec, ProcessExit
-from executor_host.launch.front_slot import FrontCommand, FrontSlot
-from executor_host.launch.host_slot import HostSlot
+from executor_host.supervision import front_slot
+from executor_host.supervision.front_slot import FrontCommand, FrontSlot
+from executor_host.supervision.host_slot import HostSlot
 
 
 class Handle:

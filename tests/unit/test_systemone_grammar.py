@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontend import limits
-from frontend.answers import Answer, NoulAnswer, choice_answer, noul_answer, score_answer
 from frontend.errors import (
     BadEncoding,
     Fault,
@@ -29,9 +28,10 @@ from frontend.errors import (
     UsageError,
 )
 from frontend.families.base import Decision
-from frontend.http.strict_json import MAX_FAULTS
 from frontend.http.systemone import parse_request, render, render_error
-from frontend.questions import Choice, DecisionRequest, Noul, Score
+from frontend.requests.answers import Answer, NoulAnswer, choice_answer, noul_answer, score_answer
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Score
+from frontend.requests.strict_json import MAX_FAULTS
 
 NOUL = {"type": "noul", "instructions": "Is it?"}
 CHOICE = {"type": "choice", "instructions": "Which?", "criteria": {"a": "x", "b": None}}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from executor_host.taken import PAGE_BYTES, PLACE_BYTES, PLACES, TakenPage, TakenUnits
+from executor_host.host.taken import PAGE_BYTES, PLACE_BYTES, PLACES, TakenPage, TakenUnits
 from protocol.limits import MAX_CALL_ID
 
 

@@ -12,7 +12,7 @@ import pytest
 import supervisor
 from executor_host import inspection
 from executor_host.errors import ConfigurationError
-from executor_host.executors.transformers_checkpoint import verify
+from executor_host.executors.transformers.checkpoint import verify
 from protocol.exits import ServeExit
 
 for needed in ("torch", "transformers"):

@@ -16,14 +16,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.transformers import MAX_TOKENS, TransformersExecutor
-from executor_host.executors.transformers_model import Model
+from executor_host.executors.transformers.executor import MAX_TOKENS, TransformersExecutor
+from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
 from frontend.families.base import Decision, FamilyOptionError, Prepared
-from frontend.families.transformers import MAX_DOCUMENT_BYTES, TransformersProcessor
-from frontend.http.strict_json import parse
+from frontend.families.transformers.processor import MAX_DOCUMENT_BYTES, TransformersProcessor
 from frontend.http.systemone import parse_request, render
-from frontend.questions import DecisionRequest
+from frontend.requests.questions import DecisionRequest
+from frontend.requests.strict_json import parse
 from protocol.payloads import TextRequest
 
 torch = pytest.importorskip("torch", reason="the transformers family needs framehost[torch]")
@@ -340,7 +340,7 @@ def test_a_prompt_above_the_limit(folders: dict[str, Path]) -> None:
 
 def test_prompts_above_the_limit_of_all(served: Callable[[str], Joined], monkeypatch: pytest.MonkeyPatch) -> None:
     """413, found while they are written."""
-    monkeypatch.setattr("executor_host.executors.transformers.MAX_TOKENS", 1000)
+    monkeypatch.setattr("executor_host.executors.transformers.executor.MAX_TOKENS", 1000)
     error = served("chat").refused(STATE, ASKED)
     assert (error.status, error.code) == (413, "request_too_large")
     assert "1000 tokens" in error.message

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from frontend.management import Management
-from frontend.requests import RequestTable
+from frontend.observation.record import RequestTable
 from frontend.runtime.context import ExecutionContext
-from frontend.server import Server, ServerLimits
+from frontend.serving.management import Management
+from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Deployment, Message, Want
 from tests.helpers import fake_family

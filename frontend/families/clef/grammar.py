@@ -16,9 +16,9 @@ from typing import Any, Final
 from frontend.errors import InvalidRequest
 from frontend.families.clef.processor import MAX_QUESTIONS
 from frontend.families.native import NativeRefusal
-from frontend.http import strict_json
 from frontend.limits import MAX_LEVELS, MAX_OPTIONS
-from frontend.questions import printable
+from frontend.requests import strict_json
+from frontend.requests.questions import printable
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """Raw body; 413 above it, which is the listener's. Public servers of the model take 8 to 13 MiB, with images."""

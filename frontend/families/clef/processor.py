@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import documents, logits
 from frontend.families.base import Decision, Option, Prepared, Processor
-from frontend.questions import Choice, DecisionRequest, Noul, Question, printable
+from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, printable
 from protocol.payloads import TextRequest
 
 MAX_QUESTIONS: Final = 64
@@ -31,7 +31,7 @@ class _Context:
 
 
 class ClefProcessor(Processor):
-    """Prepares and finishes for `executor_host.executors.clef`. One `TextRequest` per request."""
+    """Prepares and finishes for `executor_host.executors.clef.executor`. One `TextRequest` per request."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         # The host's; it checks their values.

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from frontend.errors import InvalidRequest
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, MAX_QUESTIONS, Refused
-from frontend.http import strict_json
-from frontend.questions import Choice, Text
+from frontend.requests import strict_json
+from frontend.requests.questions import Choice, Text
 
 MODEL: Final = "cua-s1-4b-0.2"
 """What a request must name."""

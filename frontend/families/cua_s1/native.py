@@ -16,7 +16,7 @@ from math import exp, isfinite, log
 from typing import Any, Final
 
 from frontend.errors import InternalError
-from frontend.questions import Choice
+from frontend.requests.questions import Choice
 
 ADAPTER_REVISION: Final = "16818868b0cc7813808aae4e87b417657046ab79"
 MODEL_ID: Final = f"cua-ai/cua-s1-4b-0.2@{ADAPTER_REVISION}:text"

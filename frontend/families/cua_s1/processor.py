@@ -19,7 +19,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from frontend.answers import Answer, AnswerError, choice_answer, softmax
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, Option, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
@@ -27,7 +26,8 @@ from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
 from frontend.families.cua_s1.projection import Letters
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
-from frontend.questions import Choice, DecisionRequest, Noul, Text, printable
+from frontend.requests.answers import Answer, AnswerError, choice_answer, softmax
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Text, printable
 from protocol.payloads import PromptRequest
 
 BYTES_PER_LOGIT: Final = 64
@@ -44,7 +44,7 @@ class Asked:
 
 
 class CuaS1Processor(CheckpointProcessor[Tokenizer]):
-    """Prepares and finishes for `executor_host.executors.cua_s1`. One `PromptRequest` per question.
+    """Prepares and finishes for `executor_host.executors.cua_s1.executor`. One `PromptRequest` per question.
 
     The tokenizer is read when the processor is made, about a second for the released one the first time.
     """

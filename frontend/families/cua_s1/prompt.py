@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from string import ascii_uppercase
 from typing import Final, TypeAlias
 
-from frontend.questions import Choice, Text
+from frontend.requests.questions import Choice, Text
 
 LETTERS: Final = ascii_uppercase
 """What options are called, in order."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, isfinite, log1p
 
-from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError
 from frontend.families.decider.config import Temperatures
-from frontend.questions import Choice, Noul, Question, printable
+from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.requests.questions import Choice, Noul, Question, printable
 
 
 def answers(

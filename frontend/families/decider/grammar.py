@@ -17,8 +17,8 @@ from typing import Any, Final
 from frontend.errors import Fault, InvalidRequest
 from frontend.families.decider.rendering import Rendered, json_text, question
 from frontend.families.refusal import Refused
-from frontend.http import strict_json
-from frontend.questions import printable
+from frontend.requests import strict_json
+from frontend.requests.questions import printable
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """Raw body. The original's transport answers 413 above it, its compiler 422."""

@@ -27,7 +27,7 @@ from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
-from frontend.questions import DecisionRequest, Question
+from frontend.requests.questions import DecisionRequest, Question
 from protocol.payloads import RowsRequest
 
 
@@ -42,7 +42,7 @@ class _Context:
 
 
 class DeciderProcessor(CheckpointProcessor[Checkpoint]):
-    """Prepares and finishes for `executor_host.executors.decider`. One `RowsRequest` per request.
+    """Prepares and finishes for `executor_host.executors.decider.executor`. One `RowsRequest` per request.
 
     The checkpoint is read when the processor is made, about a second for the released one the first time.
     """

@@ -19,7 +19,7 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from frontend.families.refusal import Refused
-from frontend.questions import printable
+from frontend.requests.questions import printable
 
 ANNOTATE_MIN: Final = 8
 """Arrays of at least this many elements get their positions written into them."""

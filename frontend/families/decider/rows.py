@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from frontend.families.decider.rendering import Rendered, state_text
 from frontend.families.decider.tokens import Vocabulary
 from frontend.families.refusal import Refused
-from frontend.questions import printable
+from frontend.requests.questions import printable
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:

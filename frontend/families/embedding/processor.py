@@ -14,14 +14,14 @@ from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from frontend.answers import AnswerError
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, FamilyOptionError, Option, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.embedding import rendering
 from frontend.families.embedding.checkpoint import Checkpoint, Encoded, load
 from frontend.families.embedding.rendering import Reading
-from frontend.questions import DecisionRequest, printable
+from frontend.requests.answers import AnswerError
+from frontend.requests.questions import DecisionRequest, printable
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Context:
 
 
 class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
-    """Prepares and finishes for `executor_host.executors.embedding`. One `RowsRequest` per request."""
+    """Prepares and finishes for `executor_host.executors.embedding.executor`. One `RowsRequest` per request."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "scale": Option(float, SCALE, "what cosines are multiplied with before the softmax, above 0, at most 1000"),

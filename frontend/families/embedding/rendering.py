@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from frontend.answers import Answer, choice_answer, noul_answer, score_answer, softmax
-from frontend.questions import Choice, Noul, Question, Text, printable
+from frontend.requests.answers import Answer, choice_answer, noul_answer, score_answer, softmax
+from frontend.requests.questions import Choice, Noul, Question, Text, printable
 
 MIDDLE: Final = 0.2
 """The cosine that says nothing: below it are statements about something else, above it those about the same thing

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError
 from frontend.families.laya.config import Temperatures
 from frontend.families.logits import read
-from frontend.questions import Choice, Noul, Question, printable
+from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.requests.questions import Choice, Noul, Question, printable
 
 if TYPE_CHECKING:
     from protocol.payloads import MarkedRowsRequest

@@ -14,8 +14,8 @@ from typing import Final
 from frontend.errors import InvalidRequest
 from frontend.families.laya.rendering import Rendered, question
 from frontend.families.refusal import Refused
-from frontend.http import strict_json
-from frontend.questions import printable
+from frontend.requests import strict_json
+from frontend.requests.questions import printable
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """Raw body; 413 above it, which is the listener's."""

@@ -28,7 +28,7 @@ from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
-from frontend.questions import DecisionRequest, Question
+from frontend.requests.questions import DecisionRequest, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Context:
 
 
 class LayaProcessor(CheckpointProcessor[Checkpoint]):
-    """Prepares and finishes for `executor_host.executors.laya`. One `MarkedRowsRequest` per request."""
+    """Prepares and finishes for `executor_host.executors.laya.executor`. One `MarkedRowsRequest` per request."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "truncate": Option(bool, False, "cut what is too long for a row of 512 tokens instead of refusing it"),

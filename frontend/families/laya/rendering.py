@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from frontend.families.refusal import Refused
-from frontend.questions import printable
+from frontend.requests.questions import printable
 
 MASK: Final = "[MASK]"
 """What marks an option in a row. In a client's text it is one space."""

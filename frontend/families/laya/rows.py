@@ -23,7 +23,7 @@ from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya.config import KINDS
 from frontend.families.laya.rendering import Rendered, for_tokens, json_text
 from frontend.families.refusal import Refused
-from frontend.questions import printable
+from frontend.requests.questions import printable
 from protocol.payloads import MarkedRowsRequest
 
 MAX_QUESTIONS: Final = 16

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from frontend.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.errors import InternalError
-from frontend.questions import Choice, Noul, Question, printable
+from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
+from frontend.requests.questions import Choice, Noul, Question, printable
 
 if TYPE_CHECKING:
     from protocol.payloads import RowsRequest

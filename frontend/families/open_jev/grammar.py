@@ -17,7 +17,7 @@ from frontend.families.open_jev.checkpoint import Checkpoint
 from frontend.families.open_jev.rendering import Rendered, question
 from frontend.families.open_jev.rows import check_candidates, check_questions
 from frontend.families.refusal import Refused
-from frontend.http import strict_json
+from frontend.requests import strict_json
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """Raw body; 413 above it, which is the listener's."""

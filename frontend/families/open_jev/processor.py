@@ -26,7 +26,7 @@ from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
 from frontend.families.refusal import Refused
-from frontend.questions import DecisionRequest, Question
+from frontend.requests.questions import DecisionRequest, Question
 from protocol.payloads import RowsRequest
 
 BYTES_PER_SCORE: Final = 64
@@ -44,7 +44,7 @@ class _Context:
 
 
 class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
-    """Prepares and finishes for `executor_host.executors.open_jev`. One `RowsRequest` per request.
+    """Prepares and finishes for `executor_host.executors.open_jev.executor`. One `RowsRequest` per request.
 
     The checkpoint's tokenizer is read when the processor is made, about a second for the released ones.
     """

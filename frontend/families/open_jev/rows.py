@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from frontend.families.open_jev.rendering import Rendered, context
 from frontend.families.refusal import Refused
-from frontend.questions import printable
+from frontend.requests.questions import printable
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from executor_host.executors.clef_encoding import Encoded, Tokenize, encode
+from executor_host.executors.clef.encoding import Encoded, Tokenize, encode
 from protocol.payloads import TextRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))

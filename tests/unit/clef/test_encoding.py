@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from executor_host.errors import InputRefused
-from executor_host.executors import clef_encoding
-from executor_host.executors.clef_encoding import Encoded, Tokenize, render
+from executor_host.executors.clef import encoding as clef_encoding
+from executor_host.executors.clef.encoding import Encoded, Tokenize, render
 from tests.unit.clef.helpers import GOLDEN, QUESTIONS, STATE, bytes_of, encoded, listed
 
 VECTORS: dict[str, dict[str, Any]] = {vector["name"]: vector for vector in GOLDEN["encode"]}

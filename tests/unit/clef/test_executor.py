@@ -24,8 +24,8 @@ from executor_host.errors import (  # noqa: E402
     InputRefused,
     NonFinite,
 )
-from executor_host.executors import clef_checkpoint  # noqa: E402
-from executor_host.executors.clef import ClefExecutor  # noqa: E402
+from executor_host.executors.clef import checkpoint as clef_checkpoint  # noqa: E402
+from executor_host.executors.clef.executor import ClefExecutor  # noqa: E402
 from protocol import families  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402

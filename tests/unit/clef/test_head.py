@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from executor_host.executors import clef_head  # noqa: E402
-from executor_host.executors.clef_checkpoint import HeadSizes, head_shapes  # noqa: E402
-from executor_host.executors.clef_encoding import Field  # noqa: E402
-from executor_host.executors.clef_head import JointHead  # noqa: E402
+from executor_host.executors.clef import head as clef_head  # noqa: E402
+from executor_host.executors.clef.checkpoint import HeadSizes, head_shapes  # noqa: E402
+from executor_host.executors.clef.encoding import Field  # noqa: E402
+from executor_host.executors.clef.head import JointHead  # noqa: E402
 from tests.unit.clef.helpers import GOLDEN  # noqa: E402
 
 SIZES = HeadSizes(hidden_size=8, width=8, routing_layers=2, layers=2, heads=2, feedforward=16)

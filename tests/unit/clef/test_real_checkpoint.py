@@ -40,7 +40,7 @@ def test_published_decisions() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not torch.cuda.is_available():
         pytest.skip("the released models are loaded where there is a GPU")
-    from executor_host.executors.clef import ClefExecutor
+    from executor_host.executors.clef.executor import ClefExecutor
     from frontend.families.logits import softmax32
 
     executor = ClefExecutor(FOLDER, {})

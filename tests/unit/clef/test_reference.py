@@ -16,8 +16,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 if importlib.util.find_spec("clef_finetune") is None:
     pytest.skip("clef-finetune is not installed: pip install --no-deps clef-finetune==0.1.0", allow_module_level=True)
 
-from executor_host.executors import clef_checkpoint  # noqa: E402
-from executor_host.executors.clef import ClefExecutor  # noqa: E402
+from executor_host.executors.clef import checkpoint as clef_checkpoint  # noqa: E402
+from executor_host.executors.clef.executor import ClefExecutor  # noqa: E402
 from frontend.families.clef.processor import ClefProcessor  # noqa: E402
 from frontend.families.clef.profile import ClefNative  # noqa: E402
 from tests.helpers import tiny_clef  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontend.questions import Choice
+from frontend.requests.questions import Choice
 
 SIZE = 8
 """Values of a hidden state."""

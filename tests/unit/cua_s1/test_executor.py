@@ -22,14 +22,16 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 from executor_host import checkpoints, inspection  # noqa: E402
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, FatalExecutionError  # noqa: E402
-from executor_host.executors import cua_s1, cua_s1_adapter, cua_s1_checkpoint  # noqa: E402
-from executor_host.executors.cua_s1 import CuaS1Executor  # noqa: E402
-from frontend.answers import ChoiceAnswer  # noqa: E402
+from executor_host.executors.cua_s1 import adapter as cua_s1_adapter  # noqa: E402
+from executor_host.executors.cua_s1 import checkpoint as cua_s1_checkpoint  # noqa: E402
+from executor_host.executors.cua_s1 import executor as cua_s1  # noqa: E402
+from executor_host.executors.cua_s1.executor import CuaS1Executor  # noqa: E402
 from frontend.families.base import Decision  # noqa: E402
 from frontend.families.cua_s1 import grammar, native, prompt  # noqa: E402
 from frontend.families.cua_s1.processor import CuaS1Processor  # noqa: E402
 from frontend.families.cua_s1.profile import CuaS1Native  # noqa: E402
 from frontend.http.systemone import parse_request  # noqa: E402
+from frontend.requests.answers import ChoiceAnswer  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 import zmq
 
-from frontend.deployment import Deployment
 from frontend.errors import DeadlineExceeded, InternalError, RequestError, TokensExceeded
 from frontend.families.base import Decision
 from frontend.families.cua_s1.processor import CuaS1Processor
 from frontend.http.systemone import parse_request
-from frontend.replica import Availability
-from frontend.requests import RequestTable
+from frontend.observation.record import RequestTable
 from frontend.runtime.context import ExecutionContext
+from frontend.serving.deployment import Deployment
+from frontend.serving.replica import Availability
 from protocol.frames import Envelope
 from protocol.messages import Execute, Result
 from protocol.payloads import PromptRequest

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend.answers import choice_answer, softmax
 from frontend.errors import InternalError
 from frontend.families.cua_s1 import native
-from frontend.questions import Choice
+from frontend.requests.answers import choice_answer, softmax
+from frontend.requests.questions import Choice
 
 
 def question(count: int) -> Choice:

@@ -19,7 +19,7 @@ from frontend.families.cua_s1.prompt import (
     prompts,
     user_text,
 )
-from frontend.questions import Choice
+from frontend.requests.questions import Choice
 from tests.unit.cua_s1.helpers import FIXTURE, FIXTURE_STATE
 
 USER = """Goal: Submit the verified form.

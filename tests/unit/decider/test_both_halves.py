@@ -14,7 +14,7 @@ from protocol.payloads import RowsRequest
 
 pytest.importorskip("torch", reason="needs framehost[torch]")
 pytest.importorskip("transformers", reason="needs framehost[torch]")
-decider = pytest.importorskip("executor_host.executors.decider")
+decider = pytest.importorskip("executor_host.executors.decider.executor")
 
 
 class _Call:

@@ -26,8 +26,8 @@ from executor_host.errors import (  # noqa: E402
     FatalExecutionError,
     NonFinite,
 )
-from executor_host.executors import decider_checkpoint  # noqa: E402
-from executor_host.executors.decider import DeciderExecutor  # noqa: E402
+from executor_host.executors.decider import checkpoint as decider_checkpoint  # noqa: E402
+from executor_host.executors.decider.executor import DeciderExecutor  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402

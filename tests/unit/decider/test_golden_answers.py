@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontend.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from frontend.errors import InternalError
 from frontend.families.decider import finishing, native
 from frontend.families.decider.rendering import Rendered, question
 from frontend.families.logits import softmax32
-from frontend.questions import Choice, Noul, Question, Score
+from frontend.requests.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
+from frontend.requests.questions import Choice, Noul, Question, Score
 from tests.unit.decider.helpers import GOLDEN, TEMPERATURES
 
 np = pytest.importorskip("numpy")

@@ -16,7 +16,7 @@ from frontend.families.base import AssetError, FamilyOptionError, Prepared
 from frontend.families.decider.checkpoint import load
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.http.systemone import parse_request, render
-from frontend.questions import DecisionRequest
+from frontend.requests.questions import DecisionRequest
 from protocol import families
 from protocol.payloads import RowsRequest
 from tests.unit.decider.helpers import rows_of

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from frontend import hostlink
 from frontend.errors import (
     Fault,
     HostLost,
@@ -21,9 +20,11 @@ from frontend.errors import (
     UnknownModel,
     UsageError,
 )
-from frontend.http import gemini, openai, openrouter, perplexity, shapes, strict_json, systemone
+from frontend.http import gemini, openai, openrouter, perplexity, shapes, systemone
 from frontend.http.dialect import Dialect
 from frontend.limits import MAX_MESSAGE_CHARS
+from frontend.requests import strict_json
+from frontend.serving import hostlink
 from protocol.messages import Failure
 
 DIALECTS: tuple[Dialect, ...] = (systemone, openrouter, openai, perplexity, gemini)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from frontend.answers import choice_answer, noul_answer, score_answer
 from frontend.errors import InvalidRequest, UsageError
 from frontend.families.base import Decision
 from frontend.http.gemini import parse_request, render
-from frontend.questions import Choice, Noul, Score
+from frontend.requests.answers import choice_answer, noul_answer, score_answer
+from frontend.requests.questions import Choice, Noul, Score
 
 NOUL = {"type": "noul", "instructions": "Is it?"}
 

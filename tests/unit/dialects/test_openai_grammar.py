@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from frontend import limits
-from frontend.answers import choice_answer, noul_answer, score_answer
 from frontend.errors import InvalidRequest, Misuse, UsageError
 from frontend.families.base import Decision
 from frontend.http.openai import parse_request, render
-from frontend.questions import Choice, DecisionRequest, Noul, Score
+from frontend.requests.answers import choice_answer, noul_answer, score_answer
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Score
 
 PREDICATE = {"type": "predicate", "instructions": "Is it?"}
 CHOICE = {"type": "choice", "instructions": "Which?", "choices": [{"value": "a", "description": "x"}, {"value": "b"}]}

@@ -16,11 +16,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite  # noqa: E402
-from executor_host.executors import embedding  # noqa: E402
-from executor_host.executors.embedding import EmbeddingExecutor  # noqa: E402
-from executor_host.executors.embedding_cache import ENTRY_BYTES, EmbeddingCache  # noqa: E402
+from executor_host.executors.embedding import executor as embedding  # noqa: E402
+from executor_host.executors.embedding.cache import ENTRY_BYTES, EmbeddingCache  # noqa: E402
+from executor_host.executors.embedding.executor import EmbeddingExecutor  # noqa: E402
 from frontend.families.embedding.processor import EmbeddingProcessor  # noqa: E402
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score  # noqa: E402
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402

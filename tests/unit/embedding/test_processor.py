@@ -15,7 +15,7 @@ from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, Toke
 from frontend.families.base import AssetError, FamilyOptionError
 from frontend.families.embedding import processor as module
 from frontend.families.embedding.processor import EmbeddingProcessor
-from frontend.questions import Choice, DecisionRequest, Noul, Question, Score
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score
 from tests.helpers.tiny_embedding import MAX_SEQ_LENGTH
 
 CLS, SEP = 2, 3

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from frontend.answers import AnswerError, ChoiceAnswer, NoulAnswer, ScoreAnswer
 from frontend.families.embedding import rendering
 from frontend.families.embedding.rendering import MIDDLE, STEEPNESS, Reading
-from frontend.questions import Choice, Noul, Question, Score
+from frontend.requests.answers import AnswerError, ChoiceAnswer, NoulAnswer, ScoreAnswer
+from frontend.requests.questions import Choice, Noul, Question, Score
 
 BIG = 10**30
 

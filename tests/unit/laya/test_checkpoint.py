@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from executor_host.errors import ConfigurationError
-from executor_host.executors import laya_checkpoint as folders
+from executor_host.executors.laya import checkpoint as folders
 from executor_host.inspection import detect, examine
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
-from executor_host.executors import laya_warm_up
-from executor_host.executors.laya import LayaExecutor
-from executor_host.executors.laya_checkpoint import FILES
+from executor_host.executors.laya import warm_up as laya_warm_up
+from executor_host.executors.laya.checkpoint import FILES
+from executor_host.executors.laya.executor import LayaExecutor
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from protocol.errors import Malformed
@@ -163,7 +163,7 @@ def test_a_single_option(executor: LayaExecutor, profile: LayaNative) -> None:
 
 def test_action_features() -> None:
     """The largest probability, its lead, the entropy's share, and the options; absent ones count for nothing."""
-    from executor_host.executors.laya_model import ABSENT, action_features
+    from executor_host.executors.laya.model import ABSENT, action_features
 
     logits = torch.tensor([[0.0, 0.0, ABSENT], [np.log(6.0), np.log(3.0), np.log(1.0)], [5.0, ABSENT, ABSENT]])
     features = action_features(logits, torch.tensor([2, 3, 1])).numpy()

@@ -29,7 +29,7 @@ def processor() -> LayaProcessor:
 
 def test_it_is_the_released_one(processor: LayaProcessor) -> None:
     """Special tokens, temperatures and the tokenizer's hash as published."""
-    from executor_host.executors.laya_checkpoint import RELEASED_TOKENIZER
+    from executor_host.executors.laya.checkpoint import RELEASED_TOKENIZER
 
     checkpoint = processor.checkpoint
     assert checkpoint.special == SPECIAL
@@ -53,7 +53,7 @@ def test_published_rows(processor: LayaProcessor, vector: dict[str, Any]) -> Non
 def test_the_published_decision() -> None:
     """Loads, warms up on the CPU in float32, and answers to the fourth digit."""
     pytest.importorskip("torch", reason="torch is not installed")
-    from executor_host.executors.laya import LayaExecutor
+    from executor_host.executors.laya.executor import LayaExecutor
 
     executor = LayaExecutor(FOLDER, {"device": "cpu"})
     profile = LayaNative(LayaProcessor(executor.load(lambda fraction, note: None), {}, FOLDER))

@@ -41,7 +41,7 @@ class Pair:
     """The reference and ours, of one checkpoint."""
 
     def __init__(self, folder: Path) -> None:
-        from executor_host.executors.laya import LayaExecutor
+        from executor_host.executors.laya.executor import LayaExecutor
 
         agent = pytest.importorskip("laya.agent")
         with pytest.warns(RuntimeWarning, match="outside"):  # it says that it clamps a temperature

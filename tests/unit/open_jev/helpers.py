@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from frontend.families.open_jev.rows import Chat, Compiled, compile_rows
-from frontend.questions import Choice, Noul, Question, Score
+from frontend.requests.questions import Choice, Noul, Question, Score
 from protocol.payloads import RowsRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))

@@ -26,8 +26,9 @@ from executor_host.errors import (  # noqa: E402
     FatalExecutionError,
     NonFinite,
 )
-from executor_host.executors import open_jev_checkpoint, open_jev_merge  # noqa: E402
-from executor_host.executors.open_jev import (  # noqa: E402
+from executor_host.executors.open_jev import checkpoint as open_jev_checkpoint  # noqa: E402
+from executor_host.executors.open_jev import merge as open_jev_merge  # noqa: E402
+from executor_host.executors.open_jev.executor import (  # noqa: E402
     PACKED_ROWS,
     PACKED_TOKENS,
     OpenJevExecutor,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontend.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from frontend.errors import InternalError
 from frontend.families.open_jev import finishing, grammar, native
 from frontend.families.open_jev.rendering import prompts, question
+from frontend.requests.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from tests.unit.open_jev.helpers import GOLDEN, TEMPERATURE, systemone
 
 

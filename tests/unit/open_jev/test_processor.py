@@ -13,7 +13,7 @@ from frontend.families.open_jev import rows
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.processor import OpenJevProcessor
 from frontend.http.systemone import parse_request, render
-from frontend.questions import DecisionRequest
+from frontend.requests.questions import DecisionRequest
 from protocol import families
 from protocol.payloads import RowsRequest
 from tests.helpers import tiny_open_jev

@@ -49,7 +49,7 @@ def test_a_decision(checkpoint: Checkpoint) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not torch.cuda.is_available():
         pytest.skip("the released models are loaded where there is a GPU")
-    from executor_host.executors.open_jev import OpenJevExecutor
+    from executor_host.executors.open_jev.executor import OpenJevExecutor
     from frontend.families.open_jev import native
 
     executor = OpenJevExecutor(FOLDER, {"base": BASE})

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from frontend.errors import DeadlineExceeded, HostDied, Misuse
-from frontend.requests import RequestTable
+from frontend.observation.record import RequestTable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import SerialScheduler

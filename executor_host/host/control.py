@@ -1,0 +1,132 @@
+"""The control lane: a daemon thread with its own socket that answers at any time, also while loading.
+
+It can be late by as long as one C call holds the interpreter lock; nobody infers death from that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import zmq
+
+from executor_host.host.shared_state import Board, clear
+from executor_host.host.sockets import address_of, open_router, receive, send
+from protocol.curve import Security
+from protocol.errors import ProtocolError
+from protocol.frames import decode, encode
+from protocol.messages import (
+    Bye,
+    Cancel,
+    CancelAnswer,
+    Drain,
+    Hello,
+    Lane,
+    Message,
+    Progress,
+    Ready,
+    Status,
+    Welcome,
+)
+
+STOP_TIMEOUT_S = 1.0
+"""How long a host waits for its last control messages to leave; the process ends anyway after it."""
+
+
+class ControlLane:
+    """Owns the control socket and the thread that serves it."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, board: Board, security: Security | None = None
+    ) -> None:
+        """Bind at `address`; raises `zmq.ZMQError` when that is not possible."""
+        self._board = board
+        self._peers: set[bytes] = set()
+        self._last: Message | None = None
+        """The latest PROGRESS or READY, told to whoever says HELLO later."""
+        self._stopping = False
+        self.malformed = 0
+        self._socket = open_router(context, address, security)
+        self.address = address_of(self._socket)
+        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Hand the socket over to the thread; this thread must not touch it again."""
+        self._thread.start()
+
+    def stop(self, reason: str) -> None:
+        """Send BYE and everything announced before it, then close. Called once, by the main thread."""
+        self._board.announce(Bye(reason=reason))
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._board.control_wake, zmq.POLLIN)
+        while not self._stopping:
+            for ready, _ in poller.poll():
+                if ready == self._board.control_wake:
+                    clear(self._board.control_wake)
+                    for message in self._board.take_announcements():
+                        self._broadcast(message)
+                else:
+                    self._receive()
+        self._socket.close()
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                peer, *frames = receive(self._socket)
+            except zmq.Again:
+                return
+            try:
+                envelope = decode(frames, lane=Lane.CONTROL, incarnation=self._board.incarnation)
+                self._answer(peer, envelope.call, envelope.message)
+            except ProtocolError as error:
+                self.malformed += 1
+                print(f"control: refused a message: {error}", file=sys.stderr, flush=True)
+
+    def _answer(self, peer: bytes, call: int, message: Message) -> None:
+        board = self._board
+        if isinstance(message, Hello):
+            self._peers.add(peer)
+            # Raised before `busy` is read: a unit that ends in between is then reported once too often, never not.
+            board.idle_wanted = True
+            epoch, busy_call = board.busy or ("", 0)
+            self._send(
+                peer,
+                Welcome(
+                    role="host", pid=os.getpid(), state=board.machine.state.value, busy_epoch=epoch, busy_call=busy_call
+                ),
+            )
+            if self._last is not None:
+                self._send(peer, self._last)
+        elif isinstance(message, Cancel):
+            target = (message.epoch, call)
+            running = board.busy == target
+            if running:
+                board.cancelled = target
+            self._send(peer, CancelAnswer(outcome="running" if running else "not_running"), call)
+        elif isinstance(message, Status):
+            self._send(peer, Status(report={**board.report(), "malformed": self.malformed}), call)
+        elif isinstance(message, Drain):
+            board.request_drain()
+        else:
+            self.malformed += 1
+
+    def _broadcast(self, message: Message) -> None:
+        if isinstance(message, (Progress, Ready)):
+            self._last = message
+        for peer in tuple(self._peers):
+            self._send(peer, message)
+        if isinstance(message, Bye):
+            self._stopping = True
+
+    def _send(self, peer: bytes, message: Message, call: int = 0) -> None:
+        frames = encode(message, incarnation=self._board.incarnation, call=call)
+        try:
+            send(self._socket, [peer, *frames])
+        except zmq.ZMQError:
+            # Gone or not reading: whoever needs this asks again with a new HELLO.
+            self._peers.discard(peer)

@@ -1,0 +1,76 @@
+"""The `framehost` command's first code: makes sure that what it is about to import is framehost.
+
+Our top-level packages have common names (`protocol`, `frontend`, `supervisor`), so framehost is installed as
+an application in an environment of its own. Where it is not, another distribution may shadow one of them, and
+the error would otherwise be an ImportError from the middle of a stranger's code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from executor_host.supervision import stop_signals
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("supervisor", "protocol", "frontend")
+
+EXIT_CONFIGURATION = 2
+"""`ServeExit.CONFIGURATION`, which cannot be imported before we know whose `protocol` it would come from."""
+
+EXIT_INTERRUPTED = 130
+"""`ServeExit.INTERRUPTED`."""
+
+
+def shadowed() -> str | None:
+    """A sentence naming the first of our modules that would come from somewhere else; None when all is well."""
+    for name in OURS:
+        spec = importlib.util.find_spec(name)
+        origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+        expected = (ROOT / f"{name}.py", ROOT / name / "__init__.py")
+        if origin not in expected:
+            return (
+                f"the module {name!r} that Python finds is not framehost's: it is {origin or 'missing'}, "
+                f"framehost is in {ROOT}. Install framehost in an environment of its own "
+                "(pipx, uv tool, or a new venv), and check PYTHONPATH"
+            )
+    return None
+
+
+def main() -> int:
+    """Check, then hand over to the supervisor's command line. A Ctrl-C that no command takes, because its modules are
+    still being imported, ends quietly, and so does what prints to somebody who has read enough (`| head`)."""
+    try:
+        status = _run()
+        if sys.stdout is not None:  # it may have been closed before we began
+            sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still in the buffer is written once more at the end of the process: to nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run() -> int:
+    if sys.argv[1:2] == ["serve"]:
+        stop_signals.OURS.install()  # the rest of the imports takes long enough for a signal to come
+    problem = shadowed()
+    if problem is not None:
+        print(f"framehost: {problem}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    if sys.argv[1:] == ["--version"]:
+        from importlib import metadata  # slow, and no other command needs it
+
+        print(f"framehost {metadata.version('framehost')}")
+        return 0
+    import supervisor
+
+    return supervisor.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What operators order, carried out: swap, load, unload, cancel. The order is taken or refused at once, each step is
+told while it happens, and the outcome when it has.
+
+    ORDER ─▶ PROGRESS (received) ─▶ PROGRESS (a step) ... ─▶ OUTCOME {code, message, report}
+    ORDER ─▶ OUTCOME {conflict, unknown, invalid}
+
+Which steps these are, and one order per name at a time, is the fleet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from executor_host.supervision import swap as swapping
+from executor_host.supervision.console import Console
+from executor_host.supervision.fleet import Conflict, Fleet, OrderFailed, Say
+from protocol.messages import Message, Order, Outcome, Progress
+
+
+class Invalid(Exception):
+    """The settings of an order make no sense. The text says which and why."""
+
+
+class Owner(Protocol):
+    """What orders need of the supervisor."""
+
+    console: Console
+
+    def is_stopping(self) -> bool: ...
+
+    def is_open(self) -> bool: ...
+
+    async def swap(self, name: str, settings: Mapping[str, Any], mode: swapping.Mode, say: Say) -> swapping.SwapReport:
+        """Make `name` mean what `settings` make of it. Raises `Invalid`, and what `Fleet.swap` raises."""
+        ...
+
+    def order_ended(self) -> None: ...
+
+    def slot_done(self, task: asyncio.Task[None]) -> None: ...
+
+
+class Orders:
+    """The orders to one server. Everything runs in the supervisor's loop."""
+
+    def __init__(self, owner: Owner, fleet: Fleet, models: Sequence[str]) -> None:
+        """`models`: every configured name."""
+        self.swaps = {name: {"done": 0, "failed": 0} for name in models}
+        """How the swaps of each name have ended."""
+        self._owner = owner
+        self._fleet = fleet
+        self._models = models
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, order: Order, reply: Callable[[Message], None]) -> None:
+        """Carry out what an operator wants, or say at once why not. `reply`: sends to that operator."""
+
+        def answer(code: str, message: str, report: dict[str, Any] | None = None) -> None:
+            if report is None:
+                self._owner.console.say("framehost", f"{order.action} of {order.model}: {message}")
+            reply(Outcome(code=code, message=message, report=report or {}))
+
+        def say(step: str) -> None:
+            self._owner.console.say("framehost", f"{order.action} of {order.model}: {step}")
+            reply(Progress(stage=order.action, note=step))
+
+        if self._owner.is_stopping():
+            answer("conflict", "the server is stopping")
+        elif not self._owner.is_open():
+            answer("conflict", "the server is still starting its models")
+        elif order.model not in self._models:
+            answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
+        else:
+            # Received: from here on it may take as long as it takes.
+            reply(Progress(stage=order.action))
+            task = asyncio.get_running_loop().create_task(self._carry_out(order, answer, say))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._owner.slot_done)
+
+    def give_up(self) -> None:
+        """The server stops: what is being carried out is answered with that."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _carry_out(self, order: Order, answer: Callable[..., None], say: Say) -> None:
+        try:
+            if order.action == "swap":
+                await self._swap(order, answer, say)
+            elif order.action == "cancel":
+                answer("done", self._fleet.cancel(order.model))
+            elif order.action == "load":
+                answer("done", await self._fleet.load(order.model))
+            else:
+                answer("done", await self._fleet.unload(order.model))
+        except Invalid as error:
+            answer("invalid", str(error))
+        except Conflict as error:
+            answer("conflict", str(error))
+        except swapping.SwapFailed as error:
+            self.swaps[order.model]["failed"] += 1
+            answer("failed", str(error))
+        except OrderFailed as error:
+            answer("failed", str(error))
+        except asyncio.CancelledError:
+            answer("failed", f"the server is stopping; the {order.action} was given up")
+            raise
+        self._owner.order_ended()
+
+    async def _swap(self, order: Order, answer: Callable[..., None], say: Say) -> None:
+        name = order.model
+        try:
+            mode = swapping.Mode(order.settings.get("mode", "start-first"))
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        report = await self._owner.swap(name, order.settings, mode, say)
+        self.swaps[name]["done"] += 1
+        text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
+        if report.held_bytes:
+            text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
+        self._owner.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
+        answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))

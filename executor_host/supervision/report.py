@@ -1,0 +1,135 @@
+"""What there is now, for whoever asks: which processes, in which state, since when, and what died lately.
+
+    Reports.report    what `framehost status` shows, and what a front is told for its metrics
+    Reports.health    what the probes may know
+
+The front's own part of a report is asked for and waited for a little; the rest is answered anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from executor_host.launch.memory import resident_bytes
+from executor_host.supervision.fleet import Fleet
+from executor_host.supervision.front_slot import FrontSlot
+from executor_host.supervision.host_slot import HostSlot
+from executor_host.supervision.hosts import Hosts
+from executor_host.supervision.listeners import Doors, url_of
+from executor_host.supervision.probes import Health
+from protocol.messages import Message, Status
+from protocol.states import HostState
+
+FRONT_STATUS_TIMEOUT_S = 1.0
+"""How long the front's part is waited for."""
+
+LOADING = frozenset(state.value for state in (HostState.STARTING, HostState.LOADING, HostState.WARMING))
+"""States of which the probes are told the progress."""
+
+RECENT_DEATHS = 20
+"""Deaths that are remembered, of all processes together. More are in the log."""
+
+
+class Owner(Protocol):
+    """What a report needs of the supervisor."""
+
+    @property
+    def log_lines_lost(self) -> int: ...
+
+    @property
+    def uptime_s(self) -> float: ...
+
+    def is_stopping(self) -> bool: ...
+
+    def tell_front(self, message: Message, call: int = 0) -> None: ...
+
+
+class Reports:
+    """The reports of one server. Everything runs in the supervisor's loop."""
+
+    def __init__(
+        self, owner: Owner, doors: Doors, fleet: Fleet, front: FrontSlot, swaps: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """`swaps`: as `Orders.swaps`."""
+        self._owner = owner
+        self._doors = doors
+        self._fleet = fleet
+        self._front = front
+        self._swaps = swaps
+        self._deaths: deque[dict[str, Any]] = deque(maxlen=RECENT_DEATHS)
+        self._asked: dict[int, tuple[Callable[[Message], None], asyncio.TimerHandle]] = {}
+        self._questions = 0
+
+    def died(self, who: str, how: str) -> None:
+        """Remember a death."""
+        self._deaths.append({"at": time.time(), "who": who, "how": how})
+
+    def ask(self, reply: Callable[[Message], None]) -> None:
+        """Send the whole report to whoever has asked: with the front's part, or without it when it does not come."""
+        self._questions += 1
+        question = self._questions
+        wait = FRONT_STATUS_TIMEOUT_S if self._front.connected else 0.0
+        timer = asyncio.get_running_loop().call_later(wait, self.answered, question, None)
+        self._asked[question] = (reply, timer)
+        self._owner.tell_front(Status(), question)
+
+    def answered(self, question: int, front: dict[str, Any] | None) -> None:
+        """The front's part has come, or its time is over."""
+        asked = self._asked.pop(question, None)
+        if asked is None:
+            return  # answered without it already
+        reply, timer = asked
+        timer.cancel()
+        reply(Status(report=self.report(front)))
+
+    def report(self, front: dict[str, Any] | None) -> dict[str, Any]:
+        """The whole; `front`: the front's own part."""
+        doors = self._doors
+        return {
+            "pid": os.getpid(),
+            "url": doors.main.url,
+            "admin": "" if doors.admin is None else doors.admin.url,
+            "health": "" if doors.health is None else url_of(doors.health),
+            "uptime_s": round(self._owner.uptime_s, 1),
+            "stopping": self._owner.is_stopping(),
+            "log_lines_lost": self._owner.log_lines_lost,
+            "supervisor_rss_bytes": resident_bytes(os.getpid()),
+            "front_process": self._front.report(),
+            "front": front,
+            "swaps": self._swaps,
+            "deaths": list(self._deaths),
+            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
+        }
+
+    def health(self) -> Health:
+        """In one reading, and nobody is asked."""
+        models = [self._fleet.meant(name) for name in self._fleet.names]
+        fractions = [
+            slot.progress.fraction
+            for slot in (slot for hosts in models if hosts.state in LOADING for slot in hosts.slots)
+            if slot.progress is not None and slot.progress.fraction is not None
+        ]
+        return Health(
+            uptime_s=self._owner.uptime_s,
+            started=self._front.has_served,
+            serving=self._front.answers,
+            stopping=self._owner.is_stopping(),
+            models=tuple(hosts.state for hosts in models),
+            progress=min(fractions, default=None),
+        )
+
+    def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
+        native = self._doors.natives.get(hosts.spec.name)
+        return {
+            **slot.report(),
+            **({"state": hosts.state} if hosts.state == "absent" else {}),
+            "role": hosts.role.state.value,
+            "keep_alive_s": hosts.spec.keep_alive_s,
+            "pinned": hosts.spec.pinned,
+            "native": "" if native is None else native.url,
+        }

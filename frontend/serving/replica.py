@@ -1,0 +1,318 @@
+"""One of a deployment's hosts as the front sees it: its queue, the link to its present incarnation, its life.
+
+A replica outlives the incarnations of its host: the queue stays, the link is replaced. It learns of life and death
+from the supervisor alone.
+
+    host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
+    host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched),  ─▶ the queue waits, or ends
+                                        or is queued again if the dead host     when no host will come
+                                        had not taken it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+
+from frontend import limits
+from frontend.errors import HostDied
+from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from frontend.runtime.dispatch import Dispatch
+from frontend.runtime.scheduler import Occupation, SerialScheduler
+from frontend.serving.hostlink import HostLink, Outputs
+from frontend.serving.overdue import OverdueWatch
+from frontend.serving.statistics import ReplicaStatistics
+from protocol.curve import Security
+from protocol.exits import HostExit
+from protocol.messages import HostDown, HostUp, Welcome
+from protocol.payloads import Payload
+
+log = logging.getLogger("framehost.replica")
+
+
+class Availability(enum.Enum):
+    """What health says about one model."""
+
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    ABSENT = "absent"
+    """There is no host, and a request that needs one has it started."""
+
+
+_FAILED: Final = Availability.FAILED  # see `frontend.runtime.admission`
+
+
+class Replica:
+    """One host's queue and link. All methods belong to the event loop's thread.
+
+    `on_change()` is called whenever the availability has changed; `on_overdue(incarnation, seconds)` when the host
+    has owed an answer for longer than the execution limit; `secure(public_key)` is how a host on another machine is
+    dialled.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        epoch: str,
+        layers: Sequence[BoundedAdmission],
+        execution_limit_s: float | None,
+        on_change: Callable[[], None],
+        on_overdue: Callable[[str, float], None],
+        secure: Callable[[str], Security | None],
+    ) -> None:
+        self.number = number
+        self.availability = Availability.LOADING
+        self.identity = ""
+        """What its host calls its weights; equal exactly for equal answers."""
+        self.last_death = ""
+        self.last_used = 0
+        """Rises with every request that chose it, over all replicas of the deployment."""
+        self.back_at = math.inf
+        """When the host is expected back, on the loop's clock."""
+        self.greeting = False
+        """Whether a warm host has been dialled and has not answered yet."""
+        self.scheduler = SerialScheduler(name, layers=layers)
+        self.scheduler.suspend()
+        self._name = name
+        self._loop, self._zmq, self._epoch = loop, zmq_context, epoch
+        self._execution_limit_s = execution_limit_s
+        self._on_change, self._on_overdue, self._secure = on_change, on_overdue, secure
+        self._link: HostLink | None = None
+        self._linked: HostUp | None = None
+        self._orphan: Occupation | None = None
+        self._stopping = False
+
+    @property
+    def expected(self) -> bool:
+        """Whether what waits here will get to a host, as far as is known: during a stop none is started any more."""
+        if self._stopping:
+            return self.availability is Availability.READY or self.greeting
+        return self.availability is not _FAILED
+
+    @property
+    def load(self) -> int:
+        """Units that wait or run here."""
+        return self.scheduler.load
+
+    # Life and death, as the supervisor tells them
+
+    def host_up(self, up: HostUp, identity: str) -> None:
+        """Dial a warm host. It gets its first unit when it has answered, not before."""
+        self._nobody_linked()
+        if self.identity and identity != self.identity:
+            # What waits was prepared for another model and must not run on this one.
+            ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
+            log.warning("model %s is now %s; %d waiting requests ended", self._name, identity, ended)
+        self.identity = identity
+        # It only has to say hello: whoever comes now waits for that.
+        self.back_at = self._loop.time()
+        self._linked = up
+        self.greeting = True
+        self._link = HostLink(
+            self._loop,
+            self._zmq,
+            incarnation=up.incarnation,
+            control=up.control,
+            data=up.data,
+            epoch=self._epoch,
+            pid=os.getpid(),
+            on_welcome=self._welcomed,
+            on_idle=self._host_is_idle,
+            on_retiring=self._retiring,
+            security=self._secure(up.public_key),
+            watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
+        )
+        if self.availability in (Availability.FAILED, Availability.ABSENT):
+            self.availability = Availability.RESTARTING
+        self._on_change()
+
+    def refuse(self, up: HostUp, why: str) -> None:
+        """Leave a warm host alone whose weights are not those that this front would prepare for."""
+        self._nobody_linked()
+        log.error("model %s: host %s is refused: %s", self._name, up.incarnation, why)
+        self._linked = up
+        self.availability, self.last_death = Availability.FAILED, why
+        self.back_at = math.inf
+        self._end_waiting()
+        self._on_change()
+
+    def host_down(self, down: HostDown, *, wanted_gone: bool) -> None:
+        """The process is gone. Its unit fails at once, or is the first of the queue again if the host had not taken it;
+        the queue stays if another host will come.
+
+        `wanted_gone`: it was stopped to make room, which is no failure.
+        """
+        self.last_death = down.last_words
+        if self._linked is not None and down.incarnation != self._linked.incarnation:
+            return
+        if down.will_restart:
+            after = Availability.RESTARTING
+        else:
+            after = Availability.ABSENT if wanted_gone else Availability.FAILED
+        if self.availability is Availability.READY:
+            self._close_queue(after, down.retry_after_s)
+        else:
+            self.availability = after
+            self.back_at = self._loop.time() + down.retry_after_s
+        self._host_is_idle()
+        self.greeting = False
+        link, self._link, self._linked = self._link, None, None
+        if link is not None:
+            link.end(
+                reason=self.unavailable_text(),
+                retry_after=self.retry_after(),
+                lost=down.exit == HostExit.LOST,
+                taken=down.taken,
+            )
+        if not down.will_restart:
+            self._end_waiting()
+        self._on_change()
+
+    def begin_loading(self) -> None:
+        """A host of an absent deployment is being started."""
+        if self.availability is Availability.ABSENT:
+            self.availability = Availability.LOADING
+            self.back_at = math.inf
+
+    def begin_stop(self) -> None:
+        """The server stops: who waits for a host that is not there yet is refused, what a warm one has goes on."""
+        self._stopping = True
+        if not self.expected:
+            self._end_waiting()
+
+    def close(self, reason: str) -> None:
+        """End the link for good. What runs and what waits ends with 503."""
+        if self.availability is Availability.READY:
+            self._close_queue(Availability.FAILED, math.inf)
+        self.availability = Availability.FAILED
+        link, self._link = self._link, None
+        if link is not None:
+            link.end(reason=reason, retry_after=1)
+        self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
+        self._on_change()
+
+    def _nobody_linked(self) -> None:
+        if self._link is not None:
+            raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if not self.greeting:
+            return  # too late: its end has been asked for
+        self.greeting = False
+        if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
+            # It still computes for the front before this one: that unit holds the permit until it ends.
+            self._orphan = self.scheduler.occupy()
+        if self.availability is not Availability.READY:
+            self.availability = Availability.READY
+            self.scheduler.resume()
+            self._on_change()
+
+    def _host_is_idle(self) -> None:
+        if self._orphan is not None:
+            orphan, self._orphan = self._orphan, None
+            orphan.release()
+
+    def _retiring(self) -> None:
+        """The host reported a fatal failure and is on its way out: nothing more goes to it."""
+        if self.availability is Availability.READY:
+            self._close_queue(Availability.RESTARTING, limits.RESTART_WAIT_S)
+            self._on_change()
+
+    def _overdue(self, incarnation: str, seconds: float) -> None:
+        """The host has held a unit, or our HELLO, for too long: it is about to be ended, nothing more goes to it."""
+        log.error("model %s: host %s has not answered for %.1f s", self._name, incarnation, seconds)
+        self.greeting = False
+        self._retiring()
+        self._on_overdue(incarnation, seconds)
+
+    def _close_queue(self, availability: Availability, back_in_s: float) -> None:
+        self.availability = availability
+        self.back_at = self._loop.time() + back_in_s
+        self.scheduler.suspend()
+
+    def _end_waiting(self) -> None:
+        self.scheduler.fail_waiting(self._nobody_will_come)
+
+    def _nobody_will_come(self) -> HostDied:
+        return HostDied(self.unavailable_text(), dispatched=False, retry_after=self.retry_after())
+
+    # One unit
+
+    async def run(self, unit: object, context: ExecutionContext, request_id: str) -> Outputs:
+        """Queue one unit, have the host execute it, and return what it answers. Errors and cancellation are those of
+        `SerialScheduler.run_with_context`; `HostDied` when no host will come."""
+        if not self.expected:
+            raise self._nobody_will_come()
+        payload: Payload = unit  # type: ignore[assignment]
+        fields = payload.to_wire()
+
+        def start(dispatch: Dispatch[Outputs]) -> None:
+            # The link is looked up at the grant: the host may be another incarnation than when we queued.
+            link = self._link
+            assert link is not None, "the scheduler grants only while a host is linked"
+            remaining = context.remaining() if not context.closed else None
+            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
+
+        return await self.scheduler.run_with_context(context, start)
+
+    def retry_after(self) -> int:
+        """Whole seconds until a new try makes sense, within the bounds of the header."""
+        if not self.expected:
+            return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
+        least, most = limits.RETRY_AFTER_SECONDS
+        left = self.back_at - self._loop.time()
+        # One that should have been back long ago: nobody knows.
+        return most if -left > limits.RESTART_WAIT_S else max(least, min(most, math.ceil(min(left, 60.0))))
+
+    def unavailable_text(self) -> str:
+        """Why nothing can be executed here, for the client."""
+        return unavailable_text(self._name, self.availability, stopping=self._stopping)
+
+    def ask_host(self) -> None:
+        """Have the host say how it is; the answer is in a later `statistics()`. Waits for nothing."""
+        if self._link is not None:
+            self._link.ask()
+
+    def statistics(self) -> ReplicaStatistics:
+        """Counts and states, for health, status and tests."""
+        return ReplicaStatistics(
+            replica=self.number,
+            availability=self.availability.value,
+            incarnation="" if self._linked is None else self._linked.incarnation,
+            identity=self.identity,
+            last_death=self.last_death,
+            scheduler=self.scheduler.statistics(),
+            link=None if self._link is None else self._link.statistics(),
+            host={} if self._link is None else self._link.report,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Replica {self._name!r} {self.number} {self.availability.value} {self.scheduler!r}>"
+
+
+def unavailable_text(name: str, availability: Availability, *, stopping: bool) -> str:
+    """What a client is told of a model that cannot answer."""
+    if stopping:
+        return f"the server is stopping and starts no host of model {name!r}"
+    if availability is Availability.FAILED:
+        return f"model {name!r} has failed and is not started again"
+    return f"model {name!r} is {availability.value}"
+
+
+def replaced(name: str) -> HostDied:
+    """What a request is told that was prepared for something that its name does not mean any more."""
+    return HostDied(f"model {name!r} was replaced by another one", dispatched=False, retry_after=1)

@@ -1,0 +1,3 @@
+"""What both halves of the clef family agree on: options, file names, limits, identity. Pure."""
+
+from __future__ import annotations
