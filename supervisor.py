@@ -500,7 +500,7 @@ def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Doors:
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli import batch, check, completion, decide, evaluate, fetch, orders, serve, status
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
@@ -509,6 +509,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_to(commands, _serve)
     decide.add_to(commands)
     batch.add_to(commands)
+    evaluate.add_to(commands)
     status.add_to(commands)
     orders.add_to(commands)
     check.add_to(commands, inspection.examine, inspection.key_problem)
