@@ -197,7 +197,7 @@ class Dispatch(Generic[T]):
                 self.call(callback)
 
     def let_go(self, phase: Phase) -> asyncio.Future[T] | None:
-        """Enter `phase`, the last one, and drop what was captured; the future to resolve, None if the caller has left."""
+        """Enter the last phase and drop what was captured; the future to resolve, or None if the caller has left."""
         self._abandoned = self.abandoned
         future = None if self._abandoned else self._future
         self.phase = phase
@@ -206,7 +206,7 @@ class Dispatch(Generic[T]):
         return future
 
     def deliver(self, phase: Phase, result: T | None, error: BaseException | None) -> bool:
-        """Enter `phase`, the last one, and hand the outcome to the caller; False if it has left."""
+        """Enter the last phase and hand the outcome to the caller; False if it has left."""
         future = self.let_go(phase)
         if future is None:
             return False
