@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from executor_host import curve
 from executor_host.executors.sparrow.executor import BUNDLED
 from executor_host.supervision import listeners
 from frontend.configuration import load as config
@@ -16,6 +15,7 @@ from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
 from protocol import families
 from protocol.exits import ServeExit
+from protocol.transport import keys
 
 
 def write(path: Path, text: str) -> Path:
@@ -515,7 +515,7 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
 
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server would not start with them, so `check` must not say that all is well."""
-    curve.create(tmp_path, "server")
+    keys.create(tmp_path, "server")
     (tmp_path / "allow").mkdir()
     text = f'[hosts]\nlisten = "127.0.0.1:0"\nkey = "{tmp_path}/KEY"\nallow = "{tmp_path}/allow"\n'
     text += '[models.m]\nfamily = "sparrow"\nremote = true\n'
@@ -525,7 +525,7 @@ def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest
     text = text.replace("KEY", "server.key_secret")
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 2
     assert "allow holds no NAME.key file" in capsys.readouterr().err
-    curve.create(tmp_path / "allow", "host")
+    keys.create(tmp_path / "allow", "host")
     (tmp_path / "allow" / "host.key_secret").unlink()
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
 

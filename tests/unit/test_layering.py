@@ -45,8 +45,33 @@ def imported(*names: str, forbid: tuple[str, ...] = ()) -> set[str]:
 
 def test_protocol_is_pure() -> None:
     """Bytes to messages and back: nothing of ours, no socket, no loop, no device library, no array library."""
-    seen = imported(*modules("protocol"))
+    seen = imported(*(name for name in modules("protocol") if not name.startswith("protocol.transport")))
     assert seen.isdisjoint({"frontend", "executor_host", "supervisor", "zmq", "asyncio", "torch", "numpy", "socket"})
+
+
+def test_the_transport_knows_only_the_protocol() -> None:
+    """The one package of the protocol with sockets in it; front, host and supervisor all use it."""
+    seen = imported(*modules("protocol"))
+    assert seen.isdisjoint({"frontend", "executor_host", "supervisor", "torch", "numpy", "aiohttp"})
+    assert "zmq" in seen, "the walk has found the modules"
+
+
+def test_one_file_uses_the_private_parts_of_the_socket_library() -> None:
+    """`zmq.backend` in `protocol/transport/calls.py`; how sockets are watched and who is let in, in that package."""
+    private: dict[str, set[str]] = {"zmq.backend": set(), "zmq.auth": set(), "zmq.utils": set(), "get_monitor": set()}
+    for package in (*PACKAGES, "supervisor.py"):
+        for file in [ROOT / package] if package.endswith(".py") else (ROOT / package).rglob("*.py"):
+            text = file.read_text()
+            for part, users in private.items():
+                if part in text:
+                    users.add(str(file.relative_to(ROOT)))
+    transport = "protocol/transport/"
+    assert private == {
+        "zmq.backend": {f"{transport}calls.py"},
+        "zmq.auth": {f"{transport}authentication.py", f"{transport}keys.py"},
+        "zmq.utils": {f"{transport}monitor.py"},
+        "get_monitor": {f"{transport}monitor.py"},
+    }
 
 
 def test_the_front_knows_no_host_and_no_torch() -> None:
