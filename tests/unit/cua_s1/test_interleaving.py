@@ -235,9 +235,10 @@ async def test_a_prompt_that_is_too_long_stops_all_questions(bench: Bench) -> No
     assert len(json.dumps(long)) < 100_000
     with ExecutionContext(clock=lambda: bench.now) as context:
         record = bench.table.begin("long")
+        asking = Asking(request)
+        permit = asking.admit(bench.server.ingress)
         with pytest.raises(TokensExceeded, match="question 'r'"):
-            asking = Asking(request)
-            with asking.admit(bench.server.ingress) as permit:
-                await pipeline.resolved(bench.server, asking, request, 10, permit, context, record)
+            await pipeline.resolved(bench.server, asking, request, 10, permit, context, record)
+        permit.release()
         record.end(RequestEvent.FAIL)
     await bench.idle()
