@@ -168,10 +168,11 @@ class Management:
                     loop=server.loop,
                     zmq_context=self._context,
                     epoch=self._epoch,
-                    pool=server.pool,
                     listener=self,
                     secure=self._secure,
                 )
+                if server.draining:
+                    deployment.begin_stop()
             self._deployments[deployment.id] = deployment
         # What every name means changes here, in one step of the loop; who waited for it looks again after that.
         server.deployments = {
