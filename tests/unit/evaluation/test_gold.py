@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frontend.evaluation import gold
+from frontend.cli.evaluation import gold
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 QUESTIONS: dict[str, Any] = {

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from frontend.evaluation import measures
-from frontend.evaluation.measures import Judged
+from frontend.cli.evaluation import measures
+from frontend.cli.evaluation.measures import Judged
 
 
 def judged(*probabilities: float, expected: int = 0) -> Judged:

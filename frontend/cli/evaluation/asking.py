@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frontend.cli.sender import Outcome
-from frontend.evaluation.gold import Case, candidates
-from frontend.evaluation.measures import Judged
+from frontend.cli.evaluation.gold import Case, candidates
+from frontend.cli.evaluation.measures import Judged
 
 Ask = Callable[[bytes], Outcome]
 
