@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frontend.cli.sender import Outcome
 from frontend.cli.evaluation.gold import Case, candidates
 from frontend.cli.evaluation.measures import Judged
+from frontend.cli.sender import Outcome
 
 Ask = Callable[[bytes], Outcome]
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from frontend.cli import client
 from frontend.cli.client import UsageError
+from frontend.cli.evaluation import asking, diagram, gold, report
+from frontend.cli.evaluation.asking import Run
 from frontend.cli.progress import ProgressBar
 from frontend.cli.sender import Stopped, Target, Worker
 from frontend.cli.terminal import visible
-from frontend.cli.evaluation import asking, diagram, gold, report
-from frontend.cli.evaluation.asking import Run
 
 EXIT_BELOW: Final = 1
 """A model is below --min-accuracy."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from frontend.cli.terminal import padded, visible, width
 from frontend.cli.evaluation import measures
 from frontend.cli.evaluation.asking import Change, Run
+from frontend.cli.terminal import padded, visible, width
 
 THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
