@@ -1,8 +1,8 @@
 """The embedding family in the host: rows of tokens in, the cosine of each text with the state out.
 
-The front renders and tokenizes; row 0 is the state, and after it come the texts of each question. An encoder that
-transformers loads reads them, the vectors of a text's tokens become one (their mean, or the first), and everything
-after the cosines is the front's. One unit is one complete request.
+The front renders and tokenizes; row 0 is the state, and after it come the texts of each question. An encoder
+(`encoders.py`) reads them, the vectors of a text's tokens become one (their mean, or the first), and everything after
+the cosines is the front's. One unit is one complete request.
 
 What is read in one pass decides the last bits of a vector (1e-7, measured), so a pass never mixes what need not come
 together again: the state is read alone, and a question's texts only with each other. Vectors of a state or of a
@@ -19,12 +19,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import checkpoints, devices
+from executor_host import checkpoints
 from executor_host.backbones import packing
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from executor_host.executors.embedding import checkpoint as folders
+from executor_host.executors.embedding import encoders
 from executor_host.executors.embedding.cache import EmbeddingCache, Vectors
+from executor_host.executors.embedding.encoders import Encoder
 from protocol.contracts import embedding as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -32,9 +34,7 @@ from protocol.payloads import RowsRequest
 Rows: TypeAlias = Sequence[NDArray[np.int32]]
 
 PASS_ROWS: Final = 64
-PASS_TOKENS: Final = 8_192
-"""Most texts and tokens of one pass, padding included: 50 MB for the widest activation of a model of 22 million
-parameters, in float32."""
+"""Most texts of one pass; how many tokens it may have, the encoder says."""
 PASS_PADDING: Final = 64
 """Padding that one text may add to a pass: a pass of its own costs about as much as 30 tokens on a CPU (measured)
 and more on a GPU."""
@@ -52,7 +52,7 @@ class EmbeddingExecutor(Executor):
         super().__init__(path, options)
         self._cache = EmbeddingCache(self.options["cache_mb"] << 20)
         self._checkpoint: folders.Checkpoint | None = None
-        self._model: Any = None
+        self._encoder: Encoder | None = None
         self._processed = 0
 
     def __repr__(self) -> str:
@@ -60,25 +60,24 @@ class EmbeddingExecutor(Executor):
         return f"<EmbeddingExecutor {loaded} {self._cache!r}>"
 
     def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the folder and loads the weights. Raises `ConfigurationError`: torch missing, no such device, a
-        folder that is no sentence encoder, or weights that do not fit its configuration."""
-        name, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        device = devices.find(name)
+        """Hashes the folder and loads the weights. Raises `ConfigurationError`: torch missing where it is needed, no
+        such device, a folder that is no sentence encoder, or weights that do not fit its configuration."""
         checkpoint = folders.verify(
             self.path,
             max_tokens=self.options["max_tokens"],
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, "loading")
-        self._model = _load(checkpoint, dtype).to(device)
+        self._encoder = encoder = encoders.load(checkpoint, self.options)
         self._checkpoint = checkpoint
+        dtype = self.options["dtype"]
         progress(1.0, "loaded")
         digest = checkpoints.combined(checkpoint.files)
         return {
             # Equal answers need equal weights, tokens, and arithmetic.
             "identity": (
-                f"{checkpoint.name}@sha256:{digest}/{dtype}@{device.type}"
-                f"/{checkpoint.pooling}/max_tokens:{checkpoint.text_tokens}"
+                f"{checkpoint.name}@sha256:{digest}/{dtype}@{encoder.device.partition(':')[0]}"
+                f"/{encoder.backend}/{checkpoint.pooling}/max_tokens:{checkpoint.text_tokens}"
             ),
             "name": checkpoint.name,
             "sha256": checkpoint.files[folders.WEIGHTS],
@@ -87,8 +86,9 @@ class EmbeddingExecutor(Executor):
             "architecture": checkpoint.architecture,
             "pooling": checkpoint.pooling,
             "dtype": dtype,
-            "device": name,
-            "parameters": sum(parameter.numel() for parameter in self._model.parameters()),
+            "device": encoder.device,
+            "backend": encoder.backend,
+            "parameters": encoder.parameters,
             "limits": {
                 "text_tokens": checkpoint.text_tokens,
                 "tokens": folders.MAX_TOKENS,
@@ -98,12 +98,12 @@ class EmbeddingExecutor(Executor):
 
     def warm_up(self) -> None:
         """One decision between a short text and one of the most tokens a text may have."""
-        if self._checkpoint is None:
+        if self._checkpoint is None or self._encoder is None:
             raise ConfigurationError("the warm-up comes after the load")
         short, longest = min(8, self._checkpoint.text_tokens), self._checkpoint.text_tokens
         lengths = np.array([longest, short, longest], np.int32)
         request = RowsRequest(
-            tokens=np.resize(np.arange(min(100, self._vocabulary), dtype=np.int32), int(lengths.sum())),
+            tokens=np.resize(np.arange(min(100, self._encoder.vocabulary), dtype=np.int32), int(lengths.sum())),
             lengths=lengths,
             candidates=np.ones(3, np.int32),
             questions=np.array([0, 1, 1], np.int32),
@@ -128,14 +128,14 @@ class EmbeddingExecutor(Executor):
         rows this model has no tokens for, or that are beyond its limits; `FatalExecutionError` when the device
         failed. The device has finished on return and on every error.
         """
-        checkpoint = self._checkpoint
-        if checkpoint is None:
+        checkpoint, encoder = self._checkpoint, self._encoder
+        if checkpoint is None or encoder is None:
             raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, self._vocabulary, checkpoint.text_tokens)
+        request = _checked(payload, encoder.vocabulary, checkpoint.text_tokens)
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
         starts = np.flatnonzero(np.diff(request.questions)) + 1
         before = self._processed
-        with devices.settled(self._model.device.type, lambda: devices.synchronize(self._model.device)):
+        with encoder.settled():
             (state,), *groups = [
                 self._embedded([rows[index] for index in group], lambda: check(call))
                 for group in np.split(np.arange(request.rows), starts)
@@ -148,11 +148,7 @@ class EmbeddingExecutor(Executor):
 
     def close(self) -> None:
         """Drops the model."""
-        self._model = self._checkpoint = None
-
-    @property
-    def _vocabulary(self) -> int:
-        return int(self._model.get_input_embeddings().weight.shape[0])
+        self._encoder = self._checkpoint = None
 
     def _embedded(self, rows: Rows, check: Callable[[], None]) -> Vectors:
         """The vectors [rows, size] of these texts, of length 1 each: what is kept of them, else what is read now."""
@@ -165,13 +161,14 @@ class EmbeddingExecutor(Executor):
 
     def _read(self, rows: Rows, check: Callable[[], None]) -> Vectors:
         """The pooled vectors [rows, size], as they come. Texts of similar length go through the model together."""
+        assert self._encoder is not None
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         vectors: list[Vectors | None] = [None] * len(rows)
         for group in packing.groups(
             [len(rows[index]) for index in order],
             max_rows=PASS_ROWS,
             max_tokens=None,
-            max_padded=PASS_TOKENS,
+            max_padded=self._encoder.max_pass_tokens,
             max_padding=PASS_PADDING,
         ):
             check()
@@ -182,28 +179,8 @@ class EmbeddingExecutor(Executor):
         return np.stack([vector for vector in vectors if vector is not None])
 
     def _pass(self, rows: Rows) -> Vectors:
-        """One pass of the model over rows that are padded on the right, where the mask keeps them from mattering."""
-        import torch
-
-        assert self._checkpoint is not None
-        longest = max(map(len, rows))
-        tokens = np.full((len(rows), longest), self._model.config.pad_token_id or 0, np.int64)
-        mask = np.zeros((len(rows), longest), np.int64)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = row
-            mask[place, : len(row)] = 1
-        with torch.inference_mode():
-            seen = torch.from_numpy(mask).to(self._model.device)
-            hidden = self._model(
-                input_ids=torch.from_numpy(tokens).to(self._model.device), attention_mask=seen
-            ).last_hidden_state.float()
-            if self._checkpoint.pooling == "cls":
-                pooled = hidden[:, 0]
-            else:
-                weight = seen[..., None].float()
-                pooled = (hidden * weight).sum(dim=1) / weight.sum(dim=1)
-            found: Vectors = pooled.cpu().numpy()
-        return found
+        assert self._encoder is not None
+        return self._encoder.pooled(rows)
 
 
 def unit(vectors: Vectors) -> Vectors:
@@ -222,40 +199,6 @@ def cosines(state: Vectors, texts: Vectors) -> NDArray[np.float32]:
     float64, rounded to float32."""
     found: NDArray[np.float64] = (texts.astype(np.float64) * state.astype(np.float64)).sum(axis=1)
     return found.astype(np.float32)
-
-
-def _load(checkpoint: folders.Checkpoint, dtype: str) -> Any:
-    """The encoder, without gradients and without the pooling layer of some architectures, which nobody asks here."""
-    torch = devices.torch_library()
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # which lists the weights of that layer as left over
-    try:
-        model, report = transformers.AutoModel.from_pretrained(
-            checkpoint.path,
-            dtype=getattr(torch, dtype),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError, ImportError) as error:
-        raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
-    missing = [name for name in map(str, report["missing_keys"]) if not name.startswith("pooler.")]
-    for what, names in (
-        ("missing", missing),
-        ("of another shape", report["mismatched_keys"]),
-        ("wrong", report["error_msgs"]),
-    ):
-        if names:
-            first = min(map(str, names))
-            raise ConfigurationError(f"{folders.WEIGHTS} does not fit {folders.CONFIG}: {first} is {what}")
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None
-    return model.eval().requires_grad_(False)
 
 
 def _checked(payload: object, vocabulary: int, text_tokens: int) -> RowsRequest:
