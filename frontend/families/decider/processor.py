@@ -23,11 +23,11 @@ from frontend.families.base import Decision, Option, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
-from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts.decider import Temperatures
 from protocol.payloads import RowsRequest
 
 
