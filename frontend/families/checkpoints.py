@@ -84,12 +84,13 @@ def document(file: Path) -> tuple[dict[str, Any], str]:
 
 
 @contextmanager
-def agreed(name: str) -> Iterator[None]:
-    """Around readers of the family's contract: what they refuse is an `AssetError` that begins with `name`."""
+def agreed(name: str = "") -> Iterator[None]:
+    """Around readers of a family's contract: what they refuse is an `AssetError`, which begins with `name` where they
+    have not named the file themselves."""
     try:
         yield
     except ContractError as error:
-        raise AssetError(f"{name}: {error}") from error
+        raise AssetError(f"{name}: {error}" if name else str(error)) from error
 
 
 def check_against(own: Mapping[str, str], files: object) -> None:

@@ -23,12 +23,12 @@ from frontend.families.base import Decision, Option, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts.laya import Temperatures
 
 
 @dataclass(frozen=True, slots=True)

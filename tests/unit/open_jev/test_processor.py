@@ -104,7 +104,7 @@ def test_too_long_and_too_much(processor: OpenJevProcessor, folder: Path, monkey
     with pytest.raises(InvalidRequest, match="candidate limit"):
         prepare(processor)
     monkeypatch.setattr(rows, "MAX_ROWS", 6)
-    monkeypatch.setattr(rows, "MAX_TOTAL_TOKENS", 100)
+    monkeypatch.setattr(rows, "MAX_TOKENS", 100)
     with pytest.raises(RequestTooLarge):
         prepare(processor)
 
