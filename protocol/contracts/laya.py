@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from protocol.contracts import agreement
+from protocol.contracts import agreement, placement
 from protocol.contracts.agreement import ContractError
+from protocol.options import Option, OptionTable
 
 CONFIG: Final = "rl_agent_config.json"
 TOKENIZER: Final = "tokenizer/tokenizer.json"
@@ -45,6 +46,16 @@ USABLE: Final = (0.5, 5.0)
 _BUCKETS: Final = ((2, "2"), (5, "3-5"), (10, "6-10"))
 """(most options, name), and what has more is in the last one."""
 _LARGEST: Final = "11+"
+
+OPTIONS: Final = OptionTable(
+    (
+        Option(
+            "truncate", bool, False, "cut what is too long for a row of 512 tokens instead of refusing it", side="front"
+        ),
+        placement.DEVICE,
+        placement.DTYPE,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from protocol.contracts import agreement
+from protocol.contracts import agreement, placement
 from protocol.contracts.agreement import ContractError
+from protocol.options import Option, OptionTable
 
 MANIFEST: Final = "open_jev_export.json"
 FORMAT: Final = "open-jev-text-merged/1"
@@ -36,6 +37,36 @@ MAX_ROWS: Final = 65_536
 MAX_TOKENS: Final = 16_777_216
 """Tokens of all rows of one request: ours, because the family has no bound but those above and 4,096 questions, whose
 product is a message of a gigabyte. These are 64 MiB, and minutes of the fastest card."""
+
+OPTIONS: Final = OptionTable(
+    (
+        Option(
+            "base", str, None, "a LoRA checkpoint's base model: its folder, with tokenizer and weights", side="both"
+        ),
+        Option(
+            "max_length",
+            int,
+            None,
+            "most tokens of one prompt",
+            side="both",
+            least=1,
+            most=MAX_LENGTH,
+            unset=f"the export's, or {DEFAULT_MAX_LENGTH}",
+        ),
+        Option("unreleased", bool, False, "serve a checkpoint of another revision or size than the released ones"),
+        placement.DEVICE,
+        placement.DTYPE,
+        Option(
+            "execution",
+            str,
+            "auto",
+            "how candidates are read; auto: packed for the 27B, else rows",
+            choices=placement.EXECUTIONS,
+        ),
+        Option("graphs", bool, False, "record and replay groups of candidates on a GPU; not with shared"),
+    ),
+    rules=(placement.no_graphs_of_shared,),
+)
 
 
 @dataclass(frozen=True, slots=True)

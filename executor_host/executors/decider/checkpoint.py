@@ -21,9 +21,6 @@ from executor_host.backbones.qwen3_5_config import check_layers
 from executor_host.errors import ConfigurationError
 from protocol.contracts import decider as contract
 
-REVISION: Final = "533964dae8be954c5b5e19fa4948e48408094c1e"
-"""The released revision of Mapika/decider-2b whose files these are."""
-
 RELEASED: Final = {
     "config.json": (1_790, "6cb8daca9fb653c61485ff7452fc068bacd5c27cbee659ecd24b47186b0d1b52"),
     contract.CONFIG: (1_240, "6e4891f2754a1c18a10f8dadb0c04e439e7f79fab0333d56641491bd4a05e722"),
@@ -94,9 +91,9 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
         "temperatures " + ", ".join(f"{kind} {value:.4g}" for kind, value in asdict(checkpoint.temperatures).items()),
     ]
     if checkpoint.released:
-        lines.append(f"the files are those of revision {REVISION}")
+        lines.append(f"the files are those of revision {contract.REVISION}")
     else:
-        lines.append(f"not the released revision {REVISION}: {', '.join(other)} differ")
+        lines.append(f"not the released revision {contract.REVISION}: {', '.join(other)} differ")
     return lines
 
 
