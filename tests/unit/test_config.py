@@ -9,7 +9,6 @@ import pytest
 
 import supervisor
 from executor_host import curve
-from executor_host.executors.sparrow.executor import BUNDLED
 from executor_host.supervision import listeners as doors
 from frontend.configuration import load as config
 from frontend.configuration.toml_file import ConfigurationError
@@ -413,11 +412,6 @@ def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypa
     )
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"
-
-
-def test_the_bundled_names_are_those_of_the_host() -> None:
-    """The front does not import the executor, so the names are there twice."""
-    assert set(families.BUILT_IN["sparrow"].bundled) == set(BUNDLED)
 
 
 @pytest.mark.parametrize(
