@@ -38,6 +38,9 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "labels": tiny_transformers.write_labels,
     "head": tiny_transformers.write_head,
     "shipped": tiny_transformers.write_shipped,
+    "d3": tiny_transformers.write_readout,
+    "pplx": lambda folder: tiny_transformers.write_readout(folder, seed=7, prompt=None),
+    "judge": tiny_transformers.write_judge,
 }
 TOGETHER = "together"
 
@@ -116,7 +119,7 @@ def served(folders: dict[str, Path]) -> Callable[[str], Joined]:
 @pytest.fixture(scope="module")
 def judges(folders: dict[str, Path]) -> Callable[[str], Judge]:
     loaded: dict[str, Judge] = {}
-    heads = {"head", "shipped", TOGETHER}
+    heads = {*KINDS, TOGETHER} - {"chat", "labels"}
     return lambda name: loaded.get(name) or loaded.setdefault(name, Judge(folders[name], head=name in heads))
 
 
