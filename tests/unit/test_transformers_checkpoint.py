@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "another prompt": ("readout", edited("decision_config.json", prompt="d4"), r"prompt is 'd4', not pplx or d3"),
     "no temperature": ("shipped", edited("decision_config.json", temperature=0), r"temperature is 0; a finite number"),
     "no slots": ("judge", edited("judge_config.json", slots=None), r"judge_config\.json: slots is not an object"),
-    "fewer slots": ("judge", slots(num_slots=11), r"ranges: choice is \[6, 12\]; a part of the 11 slots"),
+    "fewer slots": ("judge", slots(num_slots=11), r"ranges: choice is \[6, 12\], no part of the 11 slots"),
     "labels of slots": ("judge", slots(verbalizers=["A"]), r"ranges: noul is \[0, 2\]"),
     "labels that are none": ("judge", slots(verbalizers="AB"), r"verbalizers is not a list of texts"),
     "ranges": ("judge", slots(ranges={"noul": [0, 2]}), r"ranges is not an object of noul, choice, score"),
@@ -203,10 +203,11 @@ def test_what_is_wrong_is_said(
 
 def test_the_models_that_read_a_head_are_those_of_the_library() -> None:
     """Types that transformers has a decision model for, but the one that is a decision model itself."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_DECISION_MAPPING_NAMES as known
+    from transformers.models.auto import modeling_auto
 
     from executor_host.executors.transformers import checkpoint, heads
 
+    known = modeling_auto.MODEL_FOR_DECISION_MAPPING_NAMES
     assert set(known) == {*heads.READ_BY, *checkpoint.HEAD_MODELS}
     assert set(known.values()) == {"JevForDecision"}
 

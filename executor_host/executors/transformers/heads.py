@@ -102,9 +102,7 @@ def _slots(folder: Path) -> int:
     for kind, span in ranges.items():
         whole = isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)
         if not whole or not 0 <= span[0] < span[1] <= min(rows, len(labels)):
-            raise ConfigurationError(
-                f"{JUDGE}: slots: ranges: {kind} is {span!r}; a part of the {rows} slots is needed"
-            )
+            raise ConfigurationError(f"{JUDGE}: slots: ranges: {kind} is {span!r}, no part of the {rows} slots")
     if not (folder / CALIBRATION).is_file():
         raise ConfigurationError(f"{CALIBRATION} is missing in {folder}")
     by_kind = checkpoints.read_json(folder / CALIBRATION).get("per_kind")
