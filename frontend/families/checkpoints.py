@@ -73,13 +73,12 @@ def folder(path: str | None) -> Path:
 def document(file: Path) -> tuple[dict[str, Any], str]:
     """The object in a JSON file of at most `MAX_DOCUMENT_BYTES`, and its sha256. Raises `AssetError`."""
     content, found = read(file, MAX_DOCUMENT_BYTES)
-    with agreed(file.name):
-        try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ContractError(f"it is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ContractError("it is not a JSON object")
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AssetError(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise AssetError(f"{file.name} is not a JSON object")
     return value, found
 
 

@@ -172,8 +172,8 @@ def test_the_pins_are_the_published_ones() -> None:
 
 def test_an_unreleased_checkpoint_has_to_be_asked_for(folders: Path) -> None:
     """The tiny one says it is the released one, and has not its sizes."""
-    for name, base in (("export", None), ("lora", str(folders / "base"))):
-        executor = OpenJevExecutor(str(folders / name), {"device": "cpu", "base": base})
+    for name, base in (("export", {}), ("lora", {"base": str(folders / "base")})):
+        executor = OpenJevExecutor(str(folders / name), {"device": "cpu", **base})
         with pytest.raises(ConfigurationError, match=r"config\.json: hidden_size is 64; the released model's is 5120"):
             executor.load(lambda fraction, note: None)
 
