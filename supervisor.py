@@ -39,12 +39,12 @@ from executor_host.supervision import stop_signals
 from executor_host.supervision import swap as swapping
 from executor_host.supervision.console import Console
 from executor_host.supervision.directory import DirectoryError
-from executor_host.supervision.directory_renewal import Upkeep
+from executor_host.supervision.directory_renewal import DirectoryRenewal
 from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.front_slot import FrontCommand, FrontSlot
 from executor_host.supervision.host_slot import HostSlot
 from executor_host.supervision.hosts import STOP_MARGIN_S, Hosts
-from executor_host.supervision.listeners import Door, Doors, PortUnusable, open_health, url_of
+from executor_host.supervision.listeners import HttpListener, Listeners, PortUnusable, open_health, url_of
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.management import Management
 from executor_host.supervision.orders import Invalid, Orders
@@ -80,13 +80,13 @@ if TYPE_CHECKING:
 class Supervisor:
     """One running server. `run` is its whole life."""
 
-    def __init__(self, configuration: Configuration, doors: Doors, log: LogWriter) -> None:
-        """`doors`: opened by the caller, who closes them, and `log`."""
+    def __init__(self, configuration: Configuration, listeners: Listeners, log: LogWriter) -> None:
+        """`listeners`: opened by the caller, who closes them, and `log`."""
         self.configuration = configuration
-        self.directory = doors.main.directory
+        self.directory = listeners.main.directory
         self.console = console = Console(log)
         self._log = log
-        self._doors = doors
+        self._listeners = listeners
         self._local = LocalLauncher(console.say, hidden={keys.ENVIRONMENT})
         self.loop = asyncio.get_running_loop()
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -114,7 +114,7 @@ class Supervisor:
             self._fleet.add(self._spec(model), present=model.resident)
         self._front = FrontSlot(self)
         self._orders = Orders(self, self._fleet, tuple(self._models))
-        self._reports = Reports(self, doors, self._fleet, self._front, self._orders.swaps)
+        self._reports = Reports(self, listeners, self._fleet, self._front, self._orders.swaps)
         self._management = Management(
             self,
             lambda receive: sockets.listen(self.loop, self.zmq, self.management_address, receive),
@@ -125,8 +125,10 @@ class Supervisor:
             default=configuration.default,
             limits=self.server_limits,
         )
-        self._upkeep = Upkeep([door.directory for door in doors.inherited], self._management.listen_again, console.say)
-        self._probes = None if doors.health is None else ProbeServer(doors.health, self._reports.health)
+        self._renewal = DirectoryRenewal(
+            [listener.directory for listener in listeners.inherited], self._management.listen_again, console.say
+        )
+        self._probes = None if listeners.health is None else ProbeServer(listeners.health, self._reports.health)
 
     # Life
 
@@ -136,8 +138,8 @@ class Supervisor:
         if self._probes is not None:
             await self._probes.start()
             self.console.say("framehost", f"probes are answered at {url_of(self._probes.listener)}")
-        for door in self._doors.inherited:
-            door.directory.publish(management=self.management_address, url=self._doors.main.url)
+        for listener in self._listeners.inherited:
+            listener.directory.publish(management=self.management_address, url=self._listeners.main.url)
         residents = self._fleet.start_residents()
         front = self.loop.create_task(self._front.keep())
         front.add_done_callback(self.slot_done)
@@ -179,13 +181,13 @@ class Supervisor:
         self._open = True
         self.publish()
         await self._front.serving.wait()
-        for name, native in self._doors.natives.items():
+        for name, native in self._listeners.natives.items():
             self.console.say("framehost", f"{name} answers in its family's own dialect at {native.url}")
-        if self._doors.admin is not None:
-            self.console.say("framehost", f"operators' orders are taken at {self._doors.admin.url}/admin")
+        if self._listeners.admin is not None:
+            self.console.say("framehost", f"operators' orders are taken at {self._listeners.admin.url}/admin")
         names = ", ".join(f"{model.name} ({model.family})" for model in self._models.values())
         self.console.say(
-            "framehost", f"serving {names} at {self._doors.main.url} ({self.uptime_s:.2f} s after the start)"
+            "framehost", f"serving {names} at {self._listeners.main.url} ({self.uptime_s:.2f} s after the start)"
         )
 
     async def _look(self) -> None:
@@ -193,7 +195,7 @@ class Supervisor:
             self._front.look()
             for slot in self._fleet.slots:
                 slot.look()
-            self._upkeep.look()
+            self._renewal.look()
             if os.getpid() == 1:
                 orphans.reap(local.STARTED)
             await asyncio.sleep(LOOK_S)
@@ -238,8 +240,8 @@ class Supervisor:
             self.console.say("framehost", f"stopped: asked a second time; exit status {int(ServeExit.INTERRUPTED)}")
             self._front.kill()
             self._fleet.kill()
-            for door in self._doors.inherited:
-                door.directory.close()
+            for listener in self._listeners.inherited:
+                listener.directory.close()
             self._log.close(LAST_LINES_S)
             os._exit(ServeExit.INTERRUPTED)
         self._stop.set()
@@ -362,14 +364,14 @@ class Supervisor:
 
     def front_command(self) -> FrontCommand:
         """How a frontend of this server is started."""
-        self._upkeep.look()  # it dials the management address at once
-        doors = self._doors
+        self._renewal.look()  # it dials the management address at once
+        listeners = self._listeners
         return FrontCommand(
             [
                 "--management", self.management_address,
-                "--listen", str(doors.main.fileno),
-                "--native", json.dumps({name: native.fileno for name, native in doors.natives.items()}),
-                *(["--admin", str(doors.admin.fileno)] if doors.admin is not None else []),
+                "--listen", str(listeners.main.fileno),
+                "--native", json.dumps({name: native.fileno for name, native in listeners.natives.items()}),
+                *(["--admin", str(listeners.admin.fileno)] if listeners.admin is not None else []),
                 "--limits", json.dumps(self.server_limits),
                 *(["--access-log"] if self.configuration.access_log else []),
                 *(["--tracing"] if self.configuration.tracing else []),
@@ -382,7 +384,7 @@ class Supervisor:
                     else []
                 ),
             ],
-            [door.fileno for door in doors.inherited],
+            [listener.fileno for listener in listeners.inherited],
         )  # fmt: skip
 
     def mint(self) -> str:
@@ -461,7 +463,7 @@ def _served(arguments: argparse.Namespace) -> int:
         return ServeExit.CONFIGURATION
     with contextlib.ExitStack() as opened:
         try:
-            doors = _open(configuration, opened)
+            listeners = _open(configuration, opened)
         except PortUnusable as error:
             print(f"framehost: {error}", file=sys.stderr)
             return error.status
@@ -471,7 +473,7 @@ def _served(arguments: argparse.Namespace) -> int:
         logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
         async def run() -> ServeExit:
-            return await Supervisor(configuration, doors, log).run()
+            return await Supervisor(configuration, listeners, log).run()
 
         try:
             return asyncio.run(run())
@@ -482,17 +484,17 @@ def _served(arguments: argparse.Namespace) -> int:
             log.close(LAST_LINES_S)
 
 
-def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Doors:
+def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listeners:
     """All ports of a configuration, which `opened` closes. Raises `PortUnusable`."""
 
-    def door(endpoint: Endpoint) -> Door:
-        return opened.enter_context(contextlib.closing(Door.open(endpoint.host, endpoint.port)))
+    def opened_at(endpoint: Endpoint) -> HttpListener:
+        return opened.enter_context(contextlib.closing(HttpListener.open(endpoint.host, endpoint.port)))
 
     health = configuration.health
-    return Doors(
-        main=door(Endpoint(configuration.host, configuration.port)),
-        natives={model.name: door(model.native) for model in configuration.models if model.native is not None},
-        admin=None if configuration.admin is None else door(configuration.admin),
+    return Listeners(
+        main=opened_at(Endpoint(configuration.host, configuration.port)),
+        natives={model.name: opened_at(model.native) for model in configuration.models if model.native is not None},
+        admin=None if configuration.admin is None else opened_at(configuration.admin),
         health=None if health is None else opened.enter_context(open_health(health.host, health.port)),
     )
 

@@ -131,7 +131,7 @@ class RequestEvent(_Word):
     ADMIT = "admit"
     START = "start"
     UNIT_DONE = "unit_done"
-    GIVE_BACK = "give_back"
+    REQUEUE = "requeue"
     ANSWER = "answer"
     REFUSE = "refuse"
     FAIL = "fail"
@@ -157,7 +157,7 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     # Families with several units queue the next one after each.
     (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
     # Its host died and had not taken the unit.
-    (RequestState.RUNNING, RequestEvent.GIVE_BACK): RequestState.QUEUED,
+    (RequestState.RUNNING, RequestEvent.REQUEUE): RequestState.QUEUED,
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A native dialect may ask nothing, and nothing is executed then.
     (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,

@@ -19,7 +19,7 @@ from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, Proce
 from executor_host.launch.reaper import Reaper
 
 STARTED: set[int] = set()
-"""The process ids of children that have not been waited for; see `strangers`."""
+"""The process ids of children that have not been waited for; see `orphans`."""
 
 TAIL_BYTES = 64 * 1024
 """How much of a process's output is kept for its death report."""

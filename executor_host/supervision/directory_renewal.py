@@ -15,7 +15,7 @@ from executor_host.supervision.directory import DirectoryError, RuntimeDirectory
 from protocol import addresses
 
 
-class Upkeep:
+class DirectoryRenewal:
     """Looks after the directories of a server's ports and the socket in the first of them."""
 
     def __init__(

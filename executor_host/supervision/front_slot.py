@@ -19,7 +19,7 @@ from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.memory import resident_bytes
 from executor_host.supervision.console import Console
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
-from executor_host.supervision.watchdog import Pulse
+from executor_host.supervision.watchdog import Watchdog
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Message, Status
 
@@ -74,7 +74,7 @@ class FrontSlot:
         self.serving = asyncio.Event()
         self.has_served = False
         """Whether one has listened: the port has been open."""
-        self.pulse = Pulse(0.0)
+        self.watchdog = Watchdog(0.0)
         self._owner = owner
         self._handle: LocalProcess | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class FrontSlot:
             self.epoch = owner.mint()
             self._serving_at, self._cause, self._resident_bytes = None, "", 0
             limit_s = owner.front_limit_s
-            self.pulse = Pulse(time.monotonic(), None if limit_s is None else max(limit_s, FRONT_START_S))
+            self.watchdog = Watchdog(time.monotonic(), None if limit_s is None else max(limit_s, FRONT_START_S))
             ended, words = await self._live()
             self.connected = False
             owner.front_lost()
@@ -136,11 +136,13 @@ class FrontSlot:
             return
         now = time.monotonic()
         self._resident_bytes = resident_bytes(self._handle.pid) or self._resident_bytes
-        if self.pulse.stalled(now):
-            self._cause = f"no answer for {self.pulse.silent_s(now):.1f} s, front_limit is {self.pulse.limit_s:g} s"
+        if self.watchdog.stalled(now):
+            self._cause = (
+                f"no answer for {self.watchdog.silent_s(now):.1f} s, front_limit is {self.watchdog.limit_s:g} s"
+            )
             self._owner.console.say("front", f"{self._cause}; it is killed after a look at its stacks")
             self._ending = asyncio.get_running_loop().create_task(self._end(self._handle))
-        elif self.connected and self.pulse.due(now):
+        elif self.connected and self.watchdog.due(now):
             self._owner.tell_front(Status())
 
     async def _end(self, handle: LocalProcess) -> None:
@@ -152,13 +154,13 @@ class FrontSlot:
     @property
     def answers(self) -> bool:
         """Whether it serves and its loop turns, as far as is known."""
-        return self.serving.is_set() and self.pulse.answers(time.monotonic())
+        return self.serving.is_set() and self.watchdog.answers(time.monotonic())
 
     def greeted(self) -> None:
         """It has said HELLO: from here on it is asked, and has the configured time to answer."""
         self.connected = True
-        self.pulse = Pulse(time.monotonic(), self._owner.front_limit_s)
-        self.pulse.answered(time.monotonic())
+        self.watchdog = Watchdog(time.monotonic(), self._owner.front_limit_s)
+        self.watchdog.answered(time.monotonic())
 
     def is_serving(self, address: str) -> None:
         """The front listens."""
@@ -178,7 +180,7 @@ class FrontSlot:
             "pid": pid,
             "rss_bytes": resident_bytes(pid),
             "serving": self.serving.is_set(),
-            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1),
+            "silent_s": round(self.watchdog.silent_s(time.monotonic()), 1),
             "restarts": self.policy.restarts,
             "last_death": self.last_death,
         }

@@ -34,7 +34,7 @@ from executor_host.launch.memory import resident_bytes
 from executor_host.supervision.console import Console
 from executor_host.supervision.directory import DirectoryError, RuntimeDirectory, socket_is_there
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
-from executor_host.supervision.watchdog import Pulse
+from executor_host.supervision.watchdog import Watchdog
 from protocol import addresses
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit
@@ -90,7 +90,7 @@ class HostSlot:
         """How long the last incarnation took from its start to READY."""
         self.progress: Progress | None = None
         self.progressed_at = 0.0
-        self.pulse = Pulse(0.0)
+        self.watchdog = Watchdog(0.0)
         self.resident_bytes = 0
         """Memory of the living incarnation when it was last looked at; what is left of one that is killed."""
         # A remote host is not started by us: every next one that dials in is welcome, and is counted.
@@ -158,7 +158,7 @@ class HostSlot:
         self._handle = self._begun.result()
         # Not before: a launcher may wait for a host to come, and that is no part of its load.
         self._started = time.monotonic()
-        self.progressed_at, self.pulse = self._started, Pulse(self._started)
+        self.progressed_at, self.watchdog = self._started, Watchdog(self._started)
         if self._is_leaving():
             self._handle.kill()  # the stop came while there was nothing to stop yet
         self._control = owner.dial(self._handle.address or spec.control, self._heard, self._handle)
@@ -223,7 +223,7 @@ class HostSlot:
         except ProtocolError as error:
             self._owner.console.say(self._source, f"sent something that is no message: {error}")
             return
-        self.pulse.answered(time.monotonic())
+        self.watchdog.answered(time.monotonic())
         if isinstance(message, Welcome):
             if self.machine.allows(HostEvent.WELCOME):
                 self.machine.advance(HostEvent.WELCOME)
@@ -277,7 +277,7 @@ class HostSlot:
             self.overdue(f"it was not ready within its load limit of {limit:g} s")
         if self.up is None and self.machine.state is not HostState.STARTING:
             self.replace_unreachable()
-        if self.pulse.due(time.monotonic()):
+        if self.watchdog.due(time.monotonic()):
             self._tell(Status())
 
     def replace_unreachable(self, *data: str) -> bool:
@@ -380,7 +380,7 @@ class HostSlot:
             if self.progress is None
             else [self.progress.stage, self.progress.fraction, self.progress.note],
             "progress_age_s": round(time.monotonic() - self.progressed_at, 1),
-            "silent_s": round(self.pulse.silent_s(time.monotonic()), 1) if self.pid else 0.0,
+            "silent_s": round(self.watchdog.silent_s(time.monotonic()), 1) if self.pid else 0.0,
             "last_death": self.last_death,
             "failed": self.failed or "",
         }

@@ -1,8 +1,8 @@
 """The ports of one server: bound and locked before anything is started, so that they are ours or the command ends.
 
-A bound socket alone does not keep a second server away, and a lock alone does not keep others away: a door is both.
-It is not listened on here. The front inherits the sockets and listens when every model is warm; they outlive it, and
-so does what clients have waiting in them.
+A bound socket alone does not keep a second server away, and a lock alone does not keep others away: an `HttpListener`
+is both. It does not listen yet: the front inherits the sockets and listens when every model is warm. They outlive the
+front, and so does what clients have waiting in them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class PortUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HttpListener:
     """A bound, not yet listening socket, and the directory whose lock keeps a second server off its port."""
 
     listener: socket.socket
     directory: RuntimeDirectory
 
     @classmethod
-    def open(cls, host: str, port: int) -> Door:
+    def open(cls, host: str, port: int) -> HttpListener:
         """Bind and lock. Raises `PortUnusable`."""
         try:
             listener = bind(host, port)
@@ -63,19 +63,19 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """All ports of one server. Whoever has opened them closes them."""
 
-    main: Door
-    natives: Mapping[str, Door]
+    main: HttpListener
+    natives: Mapping[str, HttpListener]
     """The native listeners, by model."""
-    admin: Door | None
+    admin: HttpListener | None
     """The operators'."""
     health: socket.socket | None
     """The probes': listened on from the first moment, by the supervisor itself."""
 
     @property
-    def inherited(self) -> list[Door]:
+    def inherited(self) -> list[HttpListener]:
         """Those that the front listens on."""
         return [self.main, *self.natives.values(), *(() if self.admin is None else (self.admin,))]
 

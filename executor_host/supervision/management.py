@@ -138,7 +138,7 @@ class Management:
 
         from_front = peer == self._front.epoch.encode() and incarnation == self._front.epoch
         if from_front:
-            self._front.pulse.answered(time.monotonic())
+            self._front.watchdog.answered(time.monotonic())
         if isinstance(message, Hello) and from_front:
             self._welcome_front()
         elif isinstance(message, Serving) and from_front:

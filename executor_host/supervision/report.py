@@ -20,7 +20,7 @@ from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.front_slot import FrontSlot
 from executor_host.supervision.host_slot import HostSlot
 from executor_host.supervision.hosts import Hosts
-from executor_host.supervision.listeners import Doors, url_of
+from executor_host.supervision.listeners import Listeners, url_of
 from executor_host.supervision.probes import Health
 from protocol.messages import Message, Status
 from protocol.states import HostState
@@ -53,11 +53,11 @@ class Reports:
     """The reports of one server. Everything runs in the supervisor's loop."""
 
     def __init__(
-        self, owner: Owner, doors: Doors, fleet: Fleet, front: FrontSlot, swaps: Mapping[str, Mapping[str, int]]
+        self, owner: Owner, listeners: Listeners, fleet: Fleet, front: FrontSlot, swaps: Mapping[str, Mapping[str, int]]
     ) -> None:
         """`swaps`: as `Orders.swaps`."""
         self._owner = owner
-        self._doors = doors
+        self._listeners = listeners
         self._fleet = fleet
         self._front = front
         self._swaps = swaps
@@ -89,12 +89,12 @@ class Reports:
 
     def report(self, front: dict[str, Any] | None) -> dict[str, Any]:
         """The whole; `front`: the front's own part."""
-        doors = self._doors
+        listeners = self._listeners
         return {
             "pid": os.getpid(),
-            "url": doors.main.url,
-            "admin": "" if doors.admin is None else doors.admin.url,
-            "health": "" if doors.health is None else url_of(doors.health),
+            "url": listeners.main.url,
+            "admin": "" if listeners.admin is None else listeners.admin.url,
+            "health": "" if listeners.health is None else url_of(listeners.health),
             "uptime_s": round(self._owner.uptime_s, 1),
             "stopping": self._owner.is_stopping(),
             "log_lines_lost": self._owner.log_lines_lost,
@@ -124,7 +124,7 @@ class Reports:
         )
 
     def _row(self, hosts: Hosts, slot: HostSlot) -> dict[str, Any]:
-        native = self._doors.natives.get(hosts.spec.name)
+        native = self._listeners.natives.get(hosts.spec.name)
         return {
             **slot.report(),
             **({"state": hosts.state} if hosts.state == "absent" else {}),

@@ -14,7 +14,7 @@ SILENT_S = 5.0
 """A process that has owed an answer for this long, or for half of its limit, is not relied upon."""
 
 
-class Pulse:
+class Watchdog:
     """The questions to one process. It owes an answer from the start: to our HELLO."""
 
     def __init__(self, now: float, limit_s: float | None = None) -> None:

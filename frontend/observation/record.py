@@ -5,7 +5,7 @@ are all told by it, so that they cannot disagree about traffic.
 
     received ──upload──▶ uploaded ──prepare──▶ prepared ──queue──▶ granted ──execute──▶ unit done ──finish──▶ answered
                                                    ▲                │           │
-                                                   ├── given back ──┘           │
+                                                   ├─── requeued ───┘           │
                                                    └────── per further unit ────┘
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frontend.configuration.keys import Account
-from frontend.runtime.signals import Admitted, GivenBack, Granted, Signal, Started
+from frontend.runtime.signals import Admitted, Granted, Requeued, Signal, Started
 from protocol.states import REQUEST, Machine, RequestEvent, RequestState
 
 # As names of the module: see `frontend.runtime.admission`.
@@ -152,9 +152,9 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         elif type(signal) is Admitted:
             self.advance(_ADMIT)
             self._mark = self._clock()
-        elif type(signal) is GivenBack:
+        elif type(signal) is Requeued:
             # Nothing was executed since the grant: that time is part of the wait for the next one.
-            self.advance(RequestEvent.GIVE_BACK)
+            self.advance(RequestEvent.REQUEUE)
 
     def uploaded(self) -> None:
         """The body is here."""

@@ -2,8 +2,8 @@
 
     WAITING ──grant──▶ DISPATCHED ──complete / fail──▶ ENDED
      │   ▲                  │
-     │   └────give back─────┤
-     │                      └── give back, and the caller has left ──▶ GONE
+     │   └─────requeue──────┤
+     │                      └── requeue, and the caller has left ────▶ GONE
      └── caller left, context dead, queue failed ─────────────────────▶ GONE
 
 A unit that is GONE was never executed. A unit that is DISPATCHED keeps the scheduler's
@@ -16,15 +16,12 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from frontend.errors import Misuse
 from frontend.runtime._mint import KEY, require
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.signals import Granted
-
-if TYPE_CHECKING:
-    from frontend.runtime.scheduler import SerialScheduler
 
 T = TypeVar("T")
 
@@ -43,11 +40,31 @@ ENDED: Final = Phase.ENDED
 GONE: Final = Phase.GONE
 
 
+class Scheduler(Protocol):
+    """What a Dispatch asks of the scheduler that made it."""
+
+    @property
+    def name(self) -> str:
+        """For signals and messages."""
+
+    def unit_completed(self, unit: Dispatch[T], result: T) -> None:
+        """`unit` has ended with `result`: deliver it, and pass the permit on before returning."""
+
+    def unit_failed(self, unit: Dispatch[Any], error: BaseException) -> None:
+        """`unit` has ended with `error`: deliver it, and pass the permit on before returning."""
+
+    def unit_requeued(self, unit: Dispatch[Any]) -> None:
+        """The host that `unit` was granted to is dead and had not taken it: `unit` waits again, before all others.
+
+        Raises Misuse where it would be granted to the dead host again.
+        """
+
+
 class Dispatch(Generic[T]):
     """What a start callable is given: the proof of its grant, the two ways to end the unit, and one to have it granted
     anew.
 
-    Per grant, exactly one of `complete`, `fail` and `give_back` is called exactly once, on the
+    Per grant, exactly one of `complete`, `fail` and `requeue` is called exactly once, on the
     event loop's thread; the first two from inside the start callable or any time later. They
     pass the permit on in the same step: when they return, the next unit's start callable has
     been called. Only the scheduler makes one.
@@ -62,14 +79,14 @@ class Dispatch(Generic[T]):
         "_scheduler",
         "_start",
         "context",
-        "given_back",
         "number",
         "phase",
+        "requeued",
     )
 
     def __init__(
         self,
-        scheduler: SerialScheduler,
+        scheduler: Scheduler,
         number: int,
         context: ExecutionContext | None,
         start: Callable[[Dispatch[T]], None],
@@ -84,7 +101,7 @@ class Dispatch(Generic[T]):
         """The scheduler's own number for the unit."""
         self.context: Final = context
         """An owner of the request, lent to whoever runs the unit and closed by the scheduler; None in `run`."""
-        self.given_back = 0
+        self.requeued = 0
         """How often it was granted to a host that died before it had taken it."""
         self.phase = WAITING
         self._scheduler = scheduler
@@ -128,7 +145,7 @@ class Dispatch(Generic[T]):
         self._end()
         self._scheduler.unit_failed(self, error)
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """The unit's host is dead and is known not to have taken it: it waits again, before all others.
 
         The scheduler must be suspended. If the caller has left, the unit is withdrawn instead. Else it is a
@@ -136,14 +153,14 @@ class Dispatch(Generic[T]):
         unit's end, inside its start callable, and in a scheduler that would grant it to the dead host.
         """
         if self.phase is not DISPATCHED:
-            raise Misuse(f"{self!r} cannot be given back from here")
-        self._scheduler.unit_given_back(self)
+            raise Misuse(f"{self!r} cannot be requeued from here")
+        self._scheduler.unit_requeued(self)
 
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once when the caller leaves, in that same step; at once if it has left.
 
         Several may be registered and are called in order. After the unit's end none is
-        called, because nothing is left to withdraw; giving the unit back forgets them. What a
+        called, because nothing is left to withdraw; requeueing the unit forgets them. What a
         callback raises is reported to the event loop's exception handler; it reaches neither
         the caller nor the accounting.
         """
@@ -167,7 +184,7 @@ class Dispatch(Generic[T]):
     def wait_again(self) -> None:
         """Undo the grant. What the start callable captured is kept for the next one."""
         self.phase = WAITING
-        self.given_back += 1
+        self.requeued += 1
         self._callbacks = self._granted = None
 
     def abandon(self) -> None:
@@ -180,7 +197,7 @@ class Dispatch(Generic[T]):
                 self.call(callback)
 
     def let_go(self, phase: Phase) -> asyncio.Future[T] | None:
-        """Settle in `phase` and drop what was captured; the future to resolve, or None if the caller has left."""
+        """Enter the last phase and drop what was captured; the future to resolve, or None if the caller has left."""
         self._abandoned = self.abandoned
         future = None if self._abandoned else self._future
         self.phase = phase
@@ -189,7 +206,7 @@ class Dispatch(Generic[T]):
         return future
 
     def deliver(self, phase: Phase, result: T | None, error: BaseException | None) -> bool:
-        """Settle in `phase` and hand the outcome to the caller; False if it has left."""
+        """Enter the last phase and hand the outcome to the caller; False if it has left."""
         future = self.let_go(phase)
         if future is None:
             return False

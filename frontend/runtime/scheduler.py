@@ -11,7 +11,7 @@ The single rule that keeps it correct: **the permit belongs to the unit, not to 
 caller**, and moves only inside `_pump`. A caller that leaves while waiting takes its unit
 out of the queue. A caller that leaves afterwards leaves its unit behind: the permit and
 the unit's clone of the context stay taken until the host has answered or is known dead.
-A dead host's unit that it is known not to have taken is given back: it waits again, at the head.
+A dead host's unit that it is known not to have taken is requeued: it waits again, at the head.
 
 The hand-over is synchronous. `complete()` of unit k calls the start callable of unit k+1
 before it returns, so a free permit is never visible to a newcomer and no turn of the event
@@ -34,7 +34,7 @@ from frontend.runtime._mint import KEY, require
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import DISPATCHED, ENDED, GONE, WAITING, Dispatch
-from frontend.runtime.signals import GivenBack, Signal, Started
+from frontend.runtime.signals import Requeued, Signal, Started
 
 T = TypeVar("T")
 
@@ -53,12 +53,12 @@ class SchedulerStatistics:
     abandoned: int
     """Of the running, those whose caller has left."""
 
-    occupied: bool
+    held_for_earlier_front: bool
     suspended: bool
     dispatched: int
-    """How often a start callable returned: once per unit, and once more for each time it was given back."""
+    """How often a start callable returned: once per unit, and once more for each time it was requeued."""
 
-    given_back: int
+    requeued: int
     """How often a unit went back to the head of the queue, because its host died and had not taken it."""
 
     completed: int
@@ -73,42 +73,42 @@ class SchedulerStatistics:
 
     @classmethod
     def sum(cls, parts: Sequence[SchedulerStatistics]) -> SchedulerStatistics:
-        """Of several queues of one name as if they were one: counts added, `occupied` if one is, `suspended` if all
-        are. At least one part."""
+        """Of several queues of one name as if they were one: counts added, `held_for_earlier_front` if one is,
+        `suspended` if all are. At least one part."""
         counts = {
             name: sum(getattr(part, name) for part in parts)
             for name in (
-                "waiting", "running", "abandoned", "dispatched", "given_back",
+                "waiting", "running", "abandoned", "dispatched", "requeued",
                 "completed", "failed", "withdrawn", "dropped_results",
             )
         }  # fmt: skip
         return cls(
             name=parts[0].name,
-            occupied=any(part.occupied for part in parts),
+            held_for_earlier_front=any(part.held_for_earlier_front for part in parts),
             suspended=all(part.suspended for part in parts),
             **counts,
         )
 
 
-class Occupation:
-    """The permit, held by work of an earlier front that the host has not finished yet.
+class EarlierWork:
+    """The permit, held by the in-flight work of an earlier front, which the host has not finished yet.
 
     `release()` once, when the host is idle or dead; a second release is Misuse. Whoever
-    called `occupy()` owns it. Only the scheduler makes one.
+    called `hold_for_earlier_front()` owns it. Only the scheduler makes one.
     """
 
     __slots__ = ("_scheduler",)
 
     def __init__(self, scheduler: SerialScheduler, *, key: object = None) -> None:
-        require(key, "Occupation")
+        require(key, "EarlierWork")
         self._scheduler = scheduler
 
     def release(self) -> None:
         """Pass the permit on to the first waiting unit, in the same step."""
-        self._scheduler.occupation_ended(self)
+        self._scheduler.earlier_work_ended(self)
 
     def __repr__(self) -> str:
-        return f"<Occupation of {self._scheduler!r}>"
+        return f"<EarlierWork of {self._scheduler!r}>"
 
 
 class SerialScheduler:
@@ -123,12 +123,12 @@ class SerialScheduler:
         "_completed",
         "_dispatched",
         "_dropped",
+        "_earlier",
         "_failed",
-        "_given_back",
         "_numbers",
-        "_occupation",
         "_pumping",
         "_queue",
+        "_requeued",
         "_running",
         "_suspended",
         "_withdrawn",
@@ -141,12 +141,12 @@ class SerialScheduler:
         self.layers: Final = tuple(layers)
         self._queue: OrderedDict[Dispatch[Any], None] = OrderedDict()
         self._running: Dispatch[Any] | None = None
-        self._occupation: Occupation | None = None
+        self._earlier: EarlierWork | None = None
         self._suspended = False
         self._pumping = False
         self._numbers = 0
         self._dispatched = 0
-        self._given_back = 0
+        self._requeued = 0
         self._completed = 0
         self._failed = 0
         self._withdrawn = 0
@@ -160,7 +160,7 @@ class SerialScheduler:
         `context` stays the caller's; the scheduler keeps a clone of it from queueing to the
         unit's end. It is checked before queueing and again immediately before `start`: a
         dead one raises Cancelled or DeadlineExceeded and is not dispatched. `start` is
-        called once per grant, of which there is a second one only after `Dispatch.give_back`,
+        called once per grant, of which there is a second one only after `Dispatch.requeue`,
         and kept until the unit's end; what it raises goes to the caller and the unit counts as
         not dispatched.
 
@@ -250,16 +250,16 @@ class SerialScheduler:
             ended += self._withdraw(unit, error)
         return ended
 
-    def occupy(self) -> Occupation:
-        """Take the permit for work that an earlier front left in the host; see Occupation.
+    def hold_for_earlier_front(self) -> EarlierWork:
+        """Take the permit for the in-flight work of an earlier front; see EarlierWork.
 
-        Legal only while nothing is dispatched and no other occupation holds the permit;
+        Legal only while nothing is dispatched and no other earlier work holds the permit;
         otherwise Misuse. Units may wait already (in a suspended scheduler): they go on waiting.
         """
-        if self._running is not None or self._occupation is not None:
+        if self._running is not None or self._earlier is not None:
             raise Misuse(f"{self!r} is not idle, so no earlier front can be using its host")
-        self._occupation = Occupation(self, key=KEY)
-        return self._occupation
+        self._earlier = EarlierWork(self, key=KEY)
+        return self._earlier
 
     @property
     def load(self) -> int:
@@ -273,17 +273,17 @@ class SerialScheduler:
             waiting=len(self._queue),
             running=int(running is not None),
             abandoned=int(running is not None and running.abandoned),
-            occupied=self._occupation is not None,
+            held_for_earlier_front=self._earlier is not None,
             suspended=self._suspended,
             dispatched=self._dispatched,
-            given_back=self._given_back,
+            requeued=self._requeued,
             completed=self._completed,
             failed=self._failed,
             withdrawn=self._withdrawn,
             dropped_results=self._dropped,
         )
 
-    # For Dispatch and Occupation
+    # For Dispatch and EarlierWork
 
     def unit_completed(self, unit: Dispatch[T], result: T) -> None:
         """`unit` ended with a result."""
@@ -295,12 +295,12 @@ class SerialScheduler:
         self._failed += 1
         self._unit_ended(unit, None, error)
 
-    def unit_given_back(self, unit: Dispatch[Any]) -> None:
+    def unit_requeued(self, unit: Dispatch[Any]) -> None:
         """`unit` was granted to a host that died before it had taken it."""
         if self._pumping or not self._suspended:
             raise Misuse(f"{unit!r} would be granted to its dead host again")
         self._running = None
-        self._given_back += 1
+        self._requeued += 1
         if unit.abandoned:
             self._withdraw(unit, None)
             return
@@ -308,12 +308,12 @@ class SerialScheduler:
         self._queue[unit] = None
         self._queue.move_to_end(unit, last=False)
         if unit.context is not None and unit.context.observer is not None:
-            unit.call(unit.context.observer, GivenBack(self.name, unit.number, KEY))
+            unit.call(unit.context.observer, Requeued(self.name, unit.number, KEY))
 
-    def occupation_ended(self, occupation: Occupation) -> None:
-        if self._occupation is not occupation:
-            raise Misuse(f"{occupation!r} was released before")
-        self._occupation = None
+    def earlier_work_ended(self, earlier: EarlierWork) -> None:
+        if self._earlier is not earlier:
+            raise Misuse(f"{earlier!r} was released before")
+        self._earlier = None
         self._pump()
 
     # The one permit
@@ -328,7 +328,7 @@ class SerialScheduler:
             return
         self._pumping = True
         try:
-            while self._queue and self._running is None and self._occupation is None and not self._suspended:
+            while self._queue and self._running is None and self._earlier is None and not self._suspended:
                 self._grant(self._queue.popitem(last=False)[0])
         finally:
             self._pumping = False
@@ -409,7 +409,7 @@ class SerialScheduler:
 
     def __repr__(self) -> str:
         running = self._running
-        state = "suspended" if self._suspended else "occupied" if self._occupation is not None else "open"
+        state = "suspended" if self._suspended else "held for an earlier front" if self._earlier is not None else "open"
         if running is not None:
             state += f" running=#{running.number}" + (" abandoned" if running.abandoned else "")
         return f"<SerialScheduler {self.name!r} {state} waiting={len(self._queue)} dispatched={self._dispatched}>"

@@ -3,9 +3,9 @@
     Admitted   once per request: every refusing layer said yes, the first unit is queued
     Granted    per unit: it holds the scheduler's permit
     Started    per unit: its start callable returned, that is, its frame was sent
-    GivenBack  per unit: its host died and had not taken it; it waits again, before all others
+    Requeued   per unit: its host died and had not taken it; it waits again, before all others
 
-For each unit the order is admitted <= granted < started; one that was given back is granted
+For each unit the order is admitted <= granted < started; one that was requeued is granted
 and started anew. A request that is refused, or that dies in the queue, never gets further than
 the last one that is true. "Admitted" does not mean "you may stream" and neither implies the
 other: they are separate types so that no route can take one for the other.
@@ -60,7 +60,7 @@ class Started(Signal):
     __slots__ = ()
 
 
-class GivenBack(Signal):
+class Requeued(Signal):
     """The unit's host died and is known not to have taken it: nothing was executed, and it is the next in the queue."""
 
     __slots__ = ()

@@ -2,7 +2,7 @@
 
 The question it answers: whose is this reply? A unit is in `_calls` from the moment its frame is sent until
 the host has answered or is known dead, and exactly one of the two ends it. One that a dead host is known not
-to have taken does not end: it goes back to its queue. A reply that matches no entry is late (its call ended a
+to have taken does not end: it is requeued. A reply that matches no entry is late (its call ended a
 moment ago) or unknown: counted, logged, dropped, never given to anyone else.
 
 Death is not inferred here: not from silence, not from a broken connection. The supervisor knows the process
@@ -56,7 +56,7 @@ from protocol.messages import (
 RECENT_CALLS = 1024
 """Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
 
-MAX_GIVEN_BACK = 2
+MAX_REQUEUED = 2
 """How often a unit goes back to its queue. What kills a host while it is received, for want of memory as a rule, looks
 as if it had only been on its way; it must not use up the restarts of a model, which are 5 by default."""
 
@@ -191,7 +191,7 @@ class HostLink:
         """The process is known to be gone, or the connection to it (`lost`): end every unit it had, close the sockets.
 
         `taken`: by the epoch of each front, the last call that the host took; what was sent and not taken goes back
-        to its queue, `MAX_GIVEN_BACK` times. None, not known: all that was sent counts as taken. Second call: Misuse.
+        to its queue, `MAX_REQUEUED` times. None, not known: all that was sent counts as taken. Second call: Misuse.
         """
         if self._ended:
             raise Misuse(f"{self!r} was ended before")
@@ -205,8 +205,8 @@ class HostLink:
         for call, dispatch in calls.items():
             error = HostLost if lost else HostDied
             if last is not None and call > last:
-                if dispatch.given_back < MAX_GIVEN_BACK:
-                    dispatch.give_back()
+                if dispatch.requeued < MAX_REQUEUED:
+                    dispatch.requeue()
                     continue
                 error = HostDiedAgain
             dispatch.fail(error(reason, dispatched=True, retry_after=retry_after))

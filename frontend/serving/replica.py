@@ -3,7 +3,7 @@
 A replica outlives the incarnations of its host: the queue stays, the link is replaced. It learns of life and death
 from the supervisor alone.
 
-    host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is occupied by an earlier front's unit)
+    host_up ─▶ link dialled ─▶ WELCOME ─▶ scheduler resumes (or is held for an earlier front's unit)
     host_down ─▶ scheduler suspended ─▶ the link's unit fails (dispatched),  ─▶ the queue waits, or ends
                                         or is queued again if the dead host     when no host will come
                                         had not taken it
@@ -26,7 +26,7 @@ from frontend.errors import HostDied
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import Occupation, SerialScheduler
+from frontend.runtime.scheduler import EarlierWork, SerialScheduler
 from frontend.serving.hostlink import HostLink, Outputs
 from frontend.serving.overdue import OverdueWatch
 from frontend.serving.statistics import ReplicaStatistics
@@ -93,7 +93,7 @@ class Replica:
         self._on_change, self._on_overdue, self._secure = on_change, on_overdue, secure
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
-        self._orphan: Occupation | None = None
+        self._earlier: EarlierWork | None = None
         self._stopping = False
 
     @property
@@ -213,18 +213,18 @@ class Replica:
         if not self.greeting:
             return  # too late: its end has been asked for
         self.greeting = False
-        if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._orphan is None:
+        if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._earlier is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
-            self._orphan = self.scheduler.occupy()
+            self._earlier = self.scheduler.hold_for_earlier_front()
         if self.availability is not Availability.READY:
             self.availability = Availability.READY
             self.scheduler.resume()
             self._on_change()
 
     def _host_is_idle(self) -> None:
-        if self._orphan is not None:
-            orphan, self._orphan = self._orphan, None
-            orphan.release()
+        if self._earlier is not None:
+            earlier, self._earlier = self._earlier, None
+            earlier.release()
 
     def _retiring(self) -> None:
         """The host reported a fatal failure and is on its way out: nothing more goes to it."""

@@ -81,7 +81,7 @@ def test_the_unit_of_a_dead_front_keeps_the_host_until_it_ends(runtime: Path) ->
         new = server.soon({"tag": "new", "mark": str(mark)})
         server.queued(1)
         scheduler = server.model()["scheduler"]
-        assert scheduler["occupied"]
+        assert scheduler["held_for_earlier_front"]
         assert scheduler["running"] == 0
         assert scheduler["dispatched"] == 0
         assert server.model()["link"]["outstanding"] == 0, "nothing was sent ahead"
@@ -92,7 +92,7 @@ def test_the_unit_of_a_dead_front_keeps_the_host_until_it_ends(runtime: Path) ->
         assert answer.json["x_toy"]["pid"] == host
         assert tagged(mark) == ["old", "new"]
         scheduler = server.model()["scheduler"]
-        assert not scheduler["occupied"]
+        assert not scheduler["held_for_earlier_front"]
         assert server.model()["link"]["unknown"] == 0, "the old answer reached nobody"
         server.wait(server.idle, "idle")
 

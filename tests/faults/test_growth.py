@@ -102,7 +102,7 @@ def test_two_thousand_mixed_requests_leave_nothing(runtime: Path) -> None:
         model = report["models"]["toy"]
         scheduler = model["scheduler"]
         assert not scheduler["suspended"]
-        assert not scheduler["occupied"]
+        assert not scheduler["held_for_earlier_front"]
         assert scheduler["abandoned"] == 0
         assert model["link"]["outstanding"] == model["link"]["cancelling"] == 0
         assert model["link"]["unknown"] == 0

@@ -82,7 +82,7 @@ def test_what_a_dead_host_had_not_taken_is_answered_by_the_next_in_its_order(run
         assert [answer.status for answer in answers] == [200, 200]
         assert {answer.json["x_toy"]["pid"] for answer in answers} == {server.host()["pid"]} != {died.pid}
         assert tagged(mark) == ["before", "a", "b"], "each exactly once, first come first served"
-        assert server.model()["scheduler"]["given_back"] == 1
+        assert server.model()["scheduler"]["requeued"] == 1
         server.wait(server.idle, "idle")
 
 

@@ -10,7 +10,7 @@ What is checked after every step is derived from what the test did, not from the
 own counters:
 
 * permits in use equal live holders;
-* at most one unit is dispatched per scheduler, and none while suspended or occupied;
+* at most one unit is dispatched per scheduler, and none while suspended or held for an earlier front;
 * a free permit and a waiting unit never exist together;
 * nobody is dispatched before a living unit that arrived earlier;
 * every request ends exactly once, and its signals came in order;
@@ -32,8 +32,8 @@ from frontend.errors import ExecutionStopped
 from frontend.runtime.admission import BoundedAdmission, Permit
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import Occupation, SerialScheduler
-from frontend.runtime.signals import GivenBack, Signal
+from frontend.runtime.scheduler import EarlierWork, SerialScheduler
+from frontend.runtime.signals import Signal
 from tests.virtual_time import VirtualTimeLoop
 
 Manner = Literal["later", "at once", "fails at once", "raises"]
@@ -71,7 +71,7 @@ class Request:
     trace: list[str] = field(default_factory=list)
 
     def observe(self, signal: Signal) -> None:
-        self.trace.append("B" if isinstance(signal, GivenBack) else type(signal).__name__[0])
+        self.trace.append(type(signal).__name__[0])
 
     def dead(self, now: float) -> bool:
         """Whether nobody waits for it any more, so that others may pass it."""
@@ -91,10 +91,10 @@ class Model:
         self.requests: list[Request] = []
         self.line: list[Request] = []
         self.running: tuple[Request, Dispatch[str]] | None = None
-        self.occupation: Occupation | None = None
+        self.earlier: EarlierWork | None = None
         self.suspended = False
         self.queued = 0
-        self.given_back = 0
+        self.requeued = 0
 
     def alive(self) -> list[Request]:
         return [request for request in self.requests if request.outcome is None]
@@ -183,7 +183,7 @@ class RuntimeMachine(RuleBasedStateMachine):
         ahead = model.line[: model.line.index(request)]
         wrong = {
             "two units dispatched": model.running is not None,
-            "granted while the host is not ours": model.suspended or model.occupation is not None,
+            "granted while the host is not ours": model.suspended or model.earlier is not None,
             "dispatched a unit that nobody waits for": request.dead(now),
             "passed a living unit": not all(other.dead(now) for other in ahead),
         }
@@ -272,16 +272,16 @@ class RuntimeMachine(RuleBasedStateMachine):
 
     @rule(replaced=st.sampled_from([True, True, False]))
     def hosts_die_before_they_take(self, replaced: bool) -> None:
-        """What was sent to them is given back; mostly a successor is there at once, or nothing else would happen."""
+        """What was sent to them is requeued; mostly a successor is there at once, or nothing else would happen."""
         for which, model in enumerate(self.models):
             if model.running is None:
                 continue
             self.suspend(model)
             (request, dispatch), model.running = model.running, None
-            model.given_back += 1
+            model.requeued += 1
             if request.outcome is None:
                 model.line.insert(0, request)
-            dispatch.give_back()
+            dispatch.requeue()
             self.permits_in_use_equal_live_holders()
             if replaced:
                 self.host_returns(which)
@@ -320,15 +320,15 @@ class RuntimeMachine(RuleBasedStateMachine):
     @rule(which=models, happens=rarely)
     def front_restarts(self, which: int, happens: bool) -> None:
         model = self.models[which]
-        if happens and model.running is None and model.occupation is None:
-            model.occupation = model.scheduler.occupy()
+        if happens and model.running is None and model.earlier is None:
+            model.earlier = model.scheduler.hold_for_earlier_front()
 
     @rule(which=models)
     def orphan_ends(self, which: int) -> None:
         model = self.models[which]
-        if model.occupation is not None:
-            occupation, model.occupation = model.occupation, None
-            occupation.release()
+        if model.earlier is not None:
+            earlier, model.earlier = model.earlier, None
+            earlier.release()
 
     # What is always true
 
@@ -360,18 +360,18 @@ class RuntimeMachine(RuleBasedStateMachine):
         for model in self.models:
             seen = model.scheduler.statistics()
             assert seen.running == (model.running is not None)
-            assert (seen.suspended, seen.occupied) == (model.suspended, model.occupation is not None)
+            assert (seen.suspended, seen.held_for_earlier_front) == (model.suspended, model.earlier is not None)
             # A unit that was skipped at a grant leaves the test's line when its caller has run.
             living = [request for request in model.line if not request.dead(self.loop.time())]
             assert len(living) <= seen.waiting <= len(model.line)
             assert model.queued == seen.waiting + seen.running + seen.completed + seen.failed + seen.withdrawn
             assert seen.dropped_results <= seen.completed + seen.failed
-            assert seen.given_back == model.given_back
+            assert seen.requeued == model.requeued
 
     @invariant()
     def a_free_permit_and_a_waiting_unit_never_exist_together(self) -> None:
         for model in self.models:
-            if model.running is None and not model.suspended and model.occupation is None:
+            if model.running is None and not model.suspended and model.earlier is None:
                 assert model.scheduler.statistics().waiting == 0
 
     @invariant()
@@ -380,12 +380,12 @@ class RuntimeMachine(RuleBasedStateMachine):
             for request in model.requests:
                 trace = "".join(request.trace)
                 # Admitted once, then grants and starts in turn; a grant without a start ends the trace. Only what was
-                # started is given back, and then it is granted anew.
-                assert re.fullmatch(r"(A(GSB?)*G?)?", trace), trace
+                # started is requeued, and then it is granted anew.
+                assert re.fullmatch(r"(A(GSR?)*G?)?", trace), trace
                 if request.outcome == "refused":
                     assert trace == ""
                 if request.outcome == "answered" and not request.internal:
-                    assert trace.replace("GSB", "") == "A" + "GS" * request.units
+                    assert trace.replace("GSR", "") == "A" + "GS" * request.units
 
     def teardown(self) -> None:
         try:
@@ -409,7 +409,7 @@ class RuntimeMachine(RuleBasedStateMachine):
         for model in self.models:
             assert not model.alive(), "a request never ended"
             seen = model.scheduler.statistics()
-            assert (seen.waiting, seen.running, seen.abandoned, seen.occupied) == (0, 0, 0, False)
+            assert (seen.waiting, seen.running, seen.abandoned, seen.held_for_earlier_front) == (0, 0, 0, False)
             for layer in (model.slots, model.tokens):
                 assert (layer.statistics().outstanding, layer.statistics().held) == (0, 0)
         assert not asyncio.all_tasks(self.loop)

@@ -9,7 +9,7 @@ import pytest
 
 import supervisor
 from executor_host import curve
-from executor_host.supervision import listeners as doors
+from executor_host.supervision import listeners
 from frontend.configuration import load as config
 from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
@@ -490,7 +490,7 @@ def test_serve_refuses_before_it_touches_anything(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line on stderr, exit status 2; nothing is bound and no directory is made."""
-    monkeypatch.setattr(doors, "bind", pytest.fail)
+    monkeypatch.setattr(listeners, "bind", pytest.fail)
     assert supervisor.main(["serve", *arguments]) == ServeExit.CONFIGURATION
     said = capsys.readouterr()
     assert message in said.err

@@ -342,16 +342,16 @@ async def test_a_busy_host_of_an_earlier_front_holds_the_permit(bench: Bench) ->
     host = await bench.host(busy_epoch="front-0")
     asked = bench.ask()
     await bench.waiting(1)
-    assert bench.deployment.scheduler.statistics().occupied
+    assert bench.deployment.scheduler.statistics().held_for_earlier_front
     assert host.units.empty()
     host.idle()
     host.answer((await host.unit()).call)
     await asked
-    assert not bench.deployment.scheduler.statistics().occupied
+    assert not bench.deployment.scheduler.statistics().held_for_earlier_front
 
 
 async def test_a_second_welcome_or_idle_report_changes_nothing(bench: Bench) -> None:
-    """Told twice is not occupied twice and not released twice."""
+    """Told twice, the scheduler is not held twice and not released twice."""
     host = await bench.host(busy_epoch="front-0")
     host.welcome()
     host.idle()

@@ -25,7 +25,7 @@ assert own.wait() == 0, "its status is still there for whoever started it"
 """
 
 
-def test_dead_strangers_are_waited_for_and_our_own_children_are_left_alone() -> None:
+def test_dead_orphans_are_waited_for_and_our_own_children_are_left_alone() -> None:
     """A zombie that nobody else can wait for goes; the exit status of a child of ours is not taken away."""
     ended = subprocess.run(
         [sys.executable, "-c", ADOPTER], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from executor_host.launch import base, stacks
-from executor_host.supervision import hosts, probes
-from executor_host.supervision import watchdog as pulse
+from executor_host.supervision import hosts, probes, watchdog
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from frontend.configuration import load as config
 from protocol import families
@@ -44,8 +43,8 @@ def test_the_numbers_are_those_of_the_program() -> None:
     assert f"the others {families.find('decider').execution_limit_s:g} s" in DOCUMENT
     assert f"| {config.DEFAULT_FRONT_LIMIT_S:g} s | `front_limit`" in DOCUMENT
     assert f"| {config.DEFAULT_DRAIN_S:g} s and a margin of {hosts.STOP_MARGIN_S:g} s | `drain`" in DOCUMENT
-    assert f"asks every {pulse.ASK_EVERY_S:g} s" in DOCUMENT
-    assert f"not ready after {pulse.SILENT_S:g} s" in DOCUMENT
+    assert f"asks every {watchdog.ASK_EVERY_S:g} s" in DOCUMENT
+    assert f"not ready after {watchdog.SILENT_S:g} s" in DOCUMENT
     assert f"| taking stacks | {stacks.DUMP_WAIT_S:g} s |" in DOCUMENT
     assert f"the last {base.LAST_WORDS_CHARS:,} characters" in DOCUMENT
     assert f"has {probes.TIMEOUT_S:g} s, and beyond {probes.MAX_CONNECTIONS} the oldest" in DOCUMENT

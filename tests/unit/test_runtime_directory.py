@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from executor_host.supervision.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
-from executor_host.supervision.directory_renewal import Upkeep
+from executor_host.supervision.directory_renewal import DirectoryRenewal
 from executor_host.supervision.listeners import why_not_bound
 from protocol.exits import ServeExit
 
@@ -182,19 +182,19 @@ def test_what_cannot_be_made_anew_is_said_once_and_tried_again(runtime: Path) ->
         bound.append(address)
         socket.touch()
 
-    upkeep = Upkeep([directory], listen_again, lambda _, text: said.append(text))
+    renewal = DirectoryRenewal([directory], listen_again, lambda _, text: said.append(text))
     socket.touch()
-    upkeep.look()
+    renewal.look()
     assert (bound, said) == ([], [])
     shutil.rmtree(directory.path)
     second = RuntimeDirectory(1, base=str(runtime))
     for _ in range(3):
-        upkeep.look()
+        renewal.look()
     assert bound == [f"ipc://{socket}"]
     assert len(said) == 1
     assert "already running on port 1" in said[0]
     second.close()
-    upkeep.look()
+    renewal.look()
     assert "made anew" in said[1]
     directory.close()
 

@@ -37,9 +37,9 @@ class FakeHost:
     def fail(self, name: str, error: BaseException) -> None:
         self.busy.pop(name).fail(error)
 
-    def give_back(self, name: str) -> None:
+    def requeue(self, name: str) -> None:
         """It dies and has not taken it."""
-        self.busy.pop(name).give_back()
+        self.busy.pop(name).requeue()
 
 
 def new_context(

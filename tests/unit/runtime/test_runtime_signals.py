@@ -10,7 +10,7 @@ from frontend.errors import Cancelled, DeadlineExceeded, Misuse
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import Occupation, SerialScheduler
+from frontend.runtime.scheduler import EarlierWork, SerialScheduler
 from frontend.runtime.signals import Admitted, Granted, Signal, Started
 from tests.unit.runtime.fakes import FakeHost, admitted, new_context, request, spawn
 from tests.virtual_time import settle, virtual, virtual_loop
@@ -38,14 +38,14 @@ def test_nobody_else_can_construct_a_signal(kind: type[Signal]) -> None:
 
 
 @virtual
-async def test_nobody_else_can_make_a_dispatch_or_an_occupation() -> None:
+async def test_nobody_else_can_make_a_dispatch_or_earlier_work() -> None:
     """The other two things that stand for the permit are minted by the scheduler as well."""
     scheduler = SerialScheduler("model")
     loop = asyncio.get_running_loop()
     with pytest.raises(Misuse):
         Dispatch(scheduler, 1, None, lambda _: None, loop, loop.create_future())
     with pytest.raises(Misuse):
-        Occupation(scheduler)
+        EarlierWork(scheduler)
 
 
 @virtual

@@ -21,7 +21,7 @@ def model() -> tuple[FakeHost, SerialScheduler, BoundedAdmission]:
 def assert_idle(scheduler: SerialScheduler, *layers: BoundedAdmission) -> None:
     """An idle system shows zeros, and its books add up."""
     seen = scheduler.statistics()
-    assert (seen.waiting, seen.running, seen.abandoned, seen.occupied) == (0, 0, 0, False), scheduler
+    assert (seen.waiting, seen.running, seen.abandoned, seen.held_for_earlier_front) == (0, 0, 0, False), scheduler
     for layer in layers:
         assert (layer.statistics().outstanding, layer.statistics().held) == (0, 0), layer
 

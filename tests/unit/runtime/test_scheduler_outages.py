@@ -1,4 +1,4 @@
-"""The host is down, gone for good, or still busy for an earlier front: suspend, fail_waiting, occupy."""
+"""The host is down, gone for good, or still busy for an earlier front: suspend, fail_waiting, hold."""
 
 from __future__ import annotations
 
@@ -165,15 +165,15 @@ async def test_fail_waiting_ends_all_even_if_its_factory_raises() -> None:
 
 
 @virtual
-async def test_an_occupied_scheduler_grants_nothing_until_the_host_is_free() -> None:
+async def test_a_held_scheduler_grants_nothing_until_the_host_is_free() -> None:
     """A restarted front over a warm host that is still busy: the first frame leaves with the release."""
     host, scheduler = FakeHost(), SerialScheduler("model")
-    orphan = scheduler.occupy()
+    orphan = scheduler.hold_for_earlier_front()
     tasks = spawn(scheduler, host, "a", "b")
     await settle()
     seen = scheduler.statistics()
-    assert (seen.occupied, seen.running, seen.waiting) == (True, 0, 2)
-    assert "occupied" in repr(scheduler)
+    assert (seen.held_for_earlier_front, seen.running, seen.waiting) == (True, 0, 2)
+    assert "held for an earlier front" in repr(scheduler)
     orphan.release()
     assert host.sent == ["a"]
     with pytest.raises(Misuse):
@@ -185,50 +185,50 @@ async def test_an_occupied_scheduler_grants_nothing_until_the_host_is_free() -> 
 
 
 @virtual
-async def test_only_an_idle_scheduler_can_be_occupied() -> None:
+async def test_only_an_idle_scheduler_can_be_held() -> None:
     """Not while a unit runs, not from inside a start, not twice."""
     host, scheduler = FakeHost(), SerialScheduler("model")
     tasks = spawn(scheduler, host, "a")
     await settle()
     with pytest.raises(Misuse):
-        scheduler.occupy()
+        scheduler.hold_for_earlier_front()
     host.answer("a")
     await tasks["a"]
 
     def start(dispatch: object) -> None:
-        scheduler.occupy()
+        scheduler.hold_for_earlier_front()
 
     with pytest.raises(Misuse):
         await scheduler.run(start)
-    orphan = scheduler.occupy()
+    orphan = scheduler.hold_for_earlier_front()
     with pytest.raises(Misuse):
-        scheduler.occupy()
+        scheduler.hold_for_earlier_front()
     orphan.release()
-    scheduler.occupy().release()
+    scheduler.hold_for_earlier_front().release()
 
 
 @virtual
-async def test_an_old_occupation_cannot_release_a_newer_one() -> None:
+async def test_old_work_cannot_release_a_newer_hold() -> None:
     """The permit goes back through the object that holds it."""
     scheduler = SerialScheduler("model")
-    old = scheduler.occupy()
+    old = scheduler.hold_for_earlier_front()
     old.release()
-    new = scheduler.occupy()
+    new = scheduler.hold_for_earlier_front()
     with pytest.raises(Misuse):
         old.release()
-    assert scheduler.statistics().occupied
+    assert scheduler.statistics().held_for_earlier_front
     new.release()
 
 
 @virtual
-async def test_occupied_and_suspended_both_have_to_end() -> None:
+async def test_held_and_suspended_both_have_to_end() -> None:
     """The busy host died: release, then resume, in either order, and only then is anything granted."""
     for release_first in (True, False):
         host, scheduler = FakeHost(), SerialScheduler("model")
         scheduler.suspend()
         tasks = spawn(scheduler, host, "a")
         await settle()
-        orphan = scheduler.occupy()
+        orphan = scheduler.hold_for_earlier_front()
         first, second = (orphan.release, scheduler.resume) if release_first else (scheduler.resume, orphan.release)
         first()
         assert host.sent == []

@@ -20,16 +20,16 @@ from tests.virtual_time import settle, virtual, virtual_loop
 
 
 @virtual
-async def test_a_unit_that_is_given_back_is_the_next_to_be_sent() -> None:
+async def test_a_unit_that_is_requeued_is_the_next_to_be_sent() -> None:
     """Before those that waited behind it, once, with the permit and every reservation as they were."""
     slots = BoundedAdmission("slots", requests=9)
     host, scheduler = FakeHost(), SerialScheduler("model", layers=(slots,))
     tasks = spawn(scheduler, host, "a", "b", "c")
     await settle()
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     seen = scheduler.statistics()
-    assert (seen.running, seen.waiting, seen.given_back, seen.withdrawn) == (0, 3, 1, 0)
+    assert (seen.running, seen.waiting, seen.requeued, seen.withdrawn) == (0, 3, 1, 0)
     assert slots.statistics().outstanding == 3
     await settle()
     assert host.sent == ["a"] and not any(task.done() for task in tasks.values())
@@ -40,19 +40,19 @@ async def test_a_unit_that_is_given_back_is_the_next_to_be_sent() -> None:
     assert host.sent == ["a", "a", "b", "c"]
     assert await asyncio.gather(*tasks.values()) == ["answer to a", "answer to b", "answer to c"]
     seen = scheduler.statistics()
-    assert (seen.dispatched, seen.given_back, seen.completed, seen.failed) == (4, 1, 3, 0)
+    assert (seen.dispatched, seen.requeued, seen.completed, seen.failed) == (4, 1, 3, 0)
     assert slots.statistics().outstanding == 0
 
 
 @virtual
-async def test_it_may_be_given_back_again_and_again() -> None:
+async def test_it_may_be_requeued_again_and_again() -> None:
     """As often as hosts die without having taken it."""
     host, scheduler = FakeHost(), SerialScheduler("model")
     tasks = spawn(scheduler, host, "a")
     await settle()
     for _ in range(3):
         scheduler.suspend()
-        host.give_back("a")
+        host.requeue("a")
         scheduler.resume()
     host.answer("a")
     assert await tasks["a"] == "answer to a"
@@ -70,7 +70,7 @@ async def test_a_caller_that_has_left_takes_its_unit_along() -> None:
     await settle()
     assert slots.statistics().outstanding == 2
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     seen = scheduler.statistics()
     assert (seen.running, seen.waiting, seen.withdrawn, slots.statistics().outstanding) == (0, 1, 1, 1)
     scheduler.resume()
@@ -89,7 +89,7 @@ async def test_a_caller_that_is_leaving_in_this_very_tick_takes_it_along_too() -
     await settle()
     scheduler.suspend()
     tasks["a"].cancel()
-    host.give_back("a")
+    host.requeue("a")
     assert (scheduler.statistics().waiting, scheduler.statistics().withdrawn) == (0, 1)
     with pytest.raises(asyncio.CancelledError):
         await tasks["a"]
@@ -107,7 +107,7 @@ async def test_a_caller_that_leaves_afterwards_leaves_the_queue() -> None:
     await settle()
     host.busy["a"].on_abandoned(lambda: told.append("the dead host"))
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     tasks["a"].cancel()
     await settle()
     assert (scheduler.statistics().waiting, scheduler.statistics().withdrawn) == (0, 1)
@@ -125,7 +125,7 @@ async def test_a_caller_that_leaves_the_next_host_is_told_to_that_one_alone() ->
     await settle()
     host.busy["a"].on_abandoned(lambda: told.append("the dead host"))
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     scheduler.resume()
     host.busy["a"].on_abandoned(lambda: told.append("the next host"))
     tasks["a"].cancel()
@@ -141,7 +141,7 @@ async def test_its_deadline_goes_on() -> None:
     waits = asyncio.create_task(request(scheduler, host, "waits", deadline=2.0))
     await settle()
     scheduler.suspend()
-    host.give_back("waits")
+    host.requeue("waits")
     with pytest.raises(TimeoutError):
         await waits
     assert virtual_loop().time() == 2.0
@@ -149,7 +149,7 @@ async def test_its_deadline_goes_on() -> None:
     late = asyncio.create_task(request(scheduler, host, "late", deadline=3.0))
     await settle()
     scheduler.suspend()
-    host.give_back("late")
+    host.requeue("late")
     virtual_loop().advance(1.0)
     scheduler.resume()
     with pytest.raises(DeadlineExceeded):
@@ -165,7 +165,7 @@ async def test_it_ends_with_the_queue() -> None:
     tasks = spawn(scheduler, host, "a", "b")
     await settle()
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     assert scheduler.fail_waiting(lambda: HostDied("gone", dispatched=False, retry_after=1)) == 2
     for name in "ab":
         with pytest.raises(HostDied, match="was not started"):
@@ -175,7 +175,7 @@ async def test_it_ends_with_the_queue() -> None:
 
 @virtual
 async def test_its_signals_say_that_it_began_anew() -> None:
-    """Given back, granted and started again, with a token of its own for each grant; admitted once."""
+    """Requeued, granted and started again, with a token of its own for each grant; admitted once."""
     host, scheduler = FakeHost(), SerialScheduler("model")
     heard: list[Signal] = []
     task = asyncio.create_task(request(scheduler, host, "a", observer=heard.append))
@@ -183,7 +183,7 @@ async def test_its_signals_say_that_it_began_anew() -> None:
     unit = host.busy["a"]
     token = unit.granted
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     with pytest.raises(Misuse):
         _ = unit.granted
     scheduler.resume()
@@ -191,7 +191,7 @@ async def test_its_signals_say_that_it_began_anew() -> None:
     host.answer("a")
     await task
     names = [type(signal).__name__ for signal in heard]
-    assert names == ["Admitted", "Granted", "Started", "GivenBack", "Granted", "Started"]
+    assert names == ["Admitted", "Granted", "Started", "Requeued", "Granted", "Started"]
     assert {(signal.scheduler, signal.unit) for signal in heard} == {("model", 1)}
     assert [signal for signal in heard if isinstance(signal, Granted)] == [token, unit.granted]
 
@@ -209,7 +209,7 @@ async def test_the_record_counts_the_time_at_the_dead_host_as_waiting() -> None:
     assert record.state is RequestState.RUNNING
     await asyncio.sleep(2.0)
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     assert record.state is RequestState.QUEUED
     await asyncio.sleep(4.0)
     scheduler.resume()
@@ -224,13 +224,13 @@ async def test_the_record_counts_the_time_at_the_dead_host_as_waiting() -> None:
 
 
 @virtual
-async def test_internal_work_is_given_back_as_well() -> None:
+async def test_internal_work_is_requeued_as_well() -> None:
     """Without a context there is nobody to tell, and the place is the same."""
     host, scheduler = FakeHost(), SerialScheduler("model")
     task = asyncio.create_task(scheduler.run(host.start("warm-up")))
     await settle()
     scheduler.suspend()
-    host.give_back("warm-up")
+    host.requeue("warm-up")
     scheduler.resume()
     host.answer("warm-up")
     assert await task == "answer to warm-up"
@@ -260,7 +260,7 @@ async def test_what_was_captured_lives_until_the_unit_ends() -> None:
     del payload
     await settle()
     scheduler.suspend()
-    host.give_back("a")
+    host.requeue("a")
     gc.collect()
     assert alive() is not None
     scheduler.resume()
@@ -271,28 +271,28 @@ async def test_what_was_captured_lives_until_the_unit_ends() -> None:
 
 
 @virtual
-async def test_only_a_dispatched_unit_of_a_suspended_scheduler_can_be_given_back() -> None:
+async def test_only_a_dispatched_unit_of_a_suspended_scheduler_can_be_requeued() -> None:
     """Else it would be granted to its dead host in the same step, or it is somebody else's already."""
     host, scheduler = FakeHost(), SerialScheduler("model")
     task = spawn(scheduler, host, "a")["a"]
     await settle()
     unit = host.busy["a"]
     with pytest.raises(Misuse, match="dead host"):
-        unit.give_back()
+        unit.requeue()
     scheduler.suspend()
-    unit.give_back()
-    for once_more in (unit.give_back, lambda: unit.complete("x"), lambda: unit.fail(OSError())):
+    unit.requeue()
+    for once_more in (unit.requeue, lambda: unit.complete("x"), lambda: unit.fail(OSError())):
         with pytest.raises(Misuse):
             once_more()
     scheduler.resume()
     host.answer("a")
     with pytest.raises(Misuse):
-        unit.give_back()
+        unit.requeue()
     await task
 
     def start(dispatch: Dispatch[None]) -> None:
         scheduler.suspend()
-        dispatch.give_back()
+        dispatch.requeue()
 
     with pytest.raises(Misuse, match="dead host"):
         await scheduler.run(start)
