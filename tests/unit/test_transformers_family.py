@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.transformers.executor import MAX_TOKENS, TransformersExecutor
+from executor_host.executors.transformers.executor import TransformersExecutor
 from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
 from frontend.families.base import Decision, Prepared
@@ -24,6 +24,7 @@ from frontend.families.transformers.processor import MAX_DOCUMENT_BYTES, Transfo
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.contracts.transformers import MAX_TOKENS
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 

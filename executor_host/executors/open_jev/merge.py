@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from executor_host import devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, HostError
 from executor_host.executors.open_jev import checkpoint as folders
@@ -37,7 +38,7 @@ def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str, settings: q
     """The checkpoint's text model on a device, merged. Raises `ConfigurationError` as `qwen3_5.load` does."""
     torch, transformers, target = qwen3_5.prepare(device)
     model = text_model(checkpoint, torch, transformers)
-    model = model.to(device=target, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+    model = devices.placed(model, target, getattr(torch, dtype)).eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
         # A parameter that was never filled, or lies elsewhere, answers all the same, and wrongly.
         if parameter.device != target and not (target.index is None and parameter.device.type == target.type):
