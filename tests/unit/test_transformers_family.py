@@ -345,7 +345,7 @@ def test_a_prompt_above_the_limit(folders: dict[str, Path]) -> None:
 
 def test_prompts_above_the_limit_of_all(served: Callable[[str], Joined], monkeypatch: pytest.MonkeyPatch) -> None:
     """413, found while they are written."""
-    monkeypatch.setattr("executor_host.executors.transformers.executor.MAX_TOKENS", 1000)
+    monkeypatch.setattr("protocol.contracts.transformers.MAX_TOKENS", 1000)
     error = served("chat").refused(STATE, ASKED)
     assert (error.status, error.code) == (413, "request_too_large")
     assert "1000 tokens" in error.message
