@@ -293,7 +293,12 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nremote = false\n[models.m.ray]\n', 3, "models.m.remote", "Ray places is remote"),
     ('[models.m]\nfamily = "sparrow"\n[models.m.ray]\n', 3, "models.m.ray", "there is a table [hosts]"),
     ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = "127.0.0.1:0"\n', 3, "hosts", "the key key is missing"),
-    ('[models.m]\nfamily = "sparrow"\nremote = true\n' + HOSTS.removesuffix('allow = "a"\n'), 4, "hosts", "the key allow is missing"),
+    (
+        '[models.m]\nfamily = "sparrow"\nremote = true\n' + HOSTS.removesuffix('allow = "a"\n'),
+        4,
+        "hosts",
+        "the key allow is missing",
+    ),
     ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = "x"\nkey = "k"\n', 4, "hosts.listen", "is not ADDRESS:PORT"),
     ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = 1\nkey = "k"\n', 4, "hosts.listen", "1 is not ADDRESS:PORT"),
     ('[server]\ncors = "https://a.example"\n', 2, "server.cors", "is not a list of origins"),
