@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -79,6 +79,14 @@ class Settings:
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
     """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+
+
+def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
+    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
+    `auto` is `packed` where passes are."""
+    graphs: bool = options["graphs"]
+    execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
+    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +218,6 @@ class Qwen35:
             check()
             uploaded, _ = self._upload([tokens])
             return self._pass(uploaded, 0, None)[0]
-
-    def synchronize(self) -> None:
-        """Waits until the device has done everything; nothing to wait for on a CPU."""
-        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""

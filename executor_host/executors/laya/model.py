@@ -94,9 +94,9 @@ class LayaModel:
             action = self._parts["act_head"](torch.cat([hidden[:, 0], features], -1))
             return logits.cpu().numpy(), action.cpu().numpy()
 
-    def synchronize(self) -> None:
-        """Waits until the device has done everything."""
-        devices.synchronize(self.device)
+    def close(self) -> None:
+        """Drops the parts."""
+        self._encoder = self._parts = None
 
 
 def action_features(logits: Any, options: Any) -> Any:

@@ -156,12 +156,12 @@ def test_a_warm_up_that_is_no_decision_stops_the_start(folder: Path, monkeypatch
 def test_the_backbone_reads_as_transformers_does(folder: Path, executor: ClefExecutor) -> None:
     """The hidden state of every position, against the published model class with its vision tower."""
     judge = transformers.Qwen3_5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    assert executor._backbone is not None
+    assert executor._model is not None
     for length in (1, 63, 64, 65, 300):
         tokens = np.random.default_rng(length).integers(0, 300, length).astype(np.int32)
         with torch.no_grad():
             expected = judge.model.language_model(torch.from_numpy(tokens[None].astype(np.int64))).last_hidden_state[0]
-        found = executor._backbone.read_all(tokens, lambda: None)
+        found = executor._model.read_all(tokens, lambda: None)
         assert found.shape == (length, tiny_clef.HEAD.hidden_size)
         assert float((found - expected).abs().max()) < TOLERANCE
 
@@ -283,7 +283,7 @@ def test_numbers_that_are_none_are_never_answered(executor: ClefExecutor, monkey
         hidden[-1, 0] = float("nan")
         return hidden
 
-    monkeypatch.setattr(executor._backbone, "read_all", spoiled)
+    monkeypatch.setattr(executor._model, "read_all", spoiled)
     with pytest.raises(NonFinite, match="not finite"):
         executor.execute(request(), FakeCall())
 
@@ -291,7 +291,7 @@ def test_numbers_that_are_none_are_never_answered(executor: ClefExecutor, monkey
 def test_a_device_error_is_fatal_and_others_are_not(executor: ClefExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that has run out is one; a bug is passed on for the host to judge. The device is waited for either way."""
     waits: list[int] = []
-    backbone = executor._backbone
+    backbone = executor._model
     assert backbone is not None
     monkeypatch.setattr(backbone, "synchronize", lambda: waits.append(1))
     for error, expected in ((MemoryError(), FatalExecutionError), (RuntimeError("a bug"), RuntimeError)):
