@@ -262,7 +262,7 @@ def test_a_device_that_failed_is_fatal(
         raise raised
 
     monkeypatch.setattr(model, "read", read)
-    monkeypatch.setattr(model, "synchronize", lambda: waited.append(True))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append(True))
     with pytest.raises(expected) as caught:
         executor.execute(unit(profile, "x", QUESTIONS), FakeCall())
     assert type(caught.value) is expected

@@ -695,7 +695,7 @@ def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkey
         raise raised
 
     monkeypatch.setattr(backbone, "read", fail)
-    monkeypatch.setattr(backbone, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append("waited"))
     request = rows_request([[1]], [0])
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         executor.execute(request, FakeCall())
