@@ -10,7 +10,6 @@ import pytest
 
 from executor_host.supervision.stop_signals import NUMBERS
 
-
 HEAVY = ("torch", "transformers")
 """What `--without-torch` makes impossible to import; each costs seconds before the first test."""
 
