@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench lock clean
+.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
+	@echo "make readme   ask what README asks, and write the answers and figures into it"
 	@echo "make install  only create $(VENV) with what serving needs"
 
 install: $(VENV)/base.stamp
@@ -106,6 +107,9 @@ chaos: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+readme: $(VENV)/base.stamp
+	$(BIN)/python -m benchmarks.readme
 
 # Resolve the dependencies anew; review the diff before committing it.
 lock:
