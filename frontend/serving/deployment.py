@@ -27,7 +27,8 @@ from frontend.requests.answers import Answer
 from frontend.requests.questions import DecisionRequest
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
-from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving import compute
 from frontend.serving.absorbing import Absorbing, Telling
 from frontend.serving.assets import unpacked
