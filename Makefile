@@ -14,7 +14,7 @@ help:
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
-	@echo "make lint     ruff and mypy"
+	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make install  only create $(VENV) with what serving needs"
@@ -37,6 +37,11 @@ $(VENV)/test.stamp: $(VENV)/base.stamp requirements-test.lock requirements-torch
 	$(PIP) -r requirements-torch.lock
 	$(PIP) --no-deps decider-ai==1.8.1 laya==0.3.20 clef-finetune==0.1.0
 	$(BIN)/python -m compileall -q -j 0 -x /transformers/models/ $(VENV)/lib > /dev/null || true
+	touch $@
+
+# ruff, mypy and what the product imports; no torch, which mypy does not follow anyway.
+$(VENV)/lint.stamp: $(VENV)/base.stamp requirements-lint.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lint.lock
 	touch $@
 
 serve: $(VENV)/base.stamp
@@ -81,12 +86,12 @@ fuzz: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/atheris atheris==3.0.0
 	PYTHONPATH=$(VENV)/atheris $(BIN)/python -m tests.fuzz $(ARGS)
 
-lint: $(VENV)/test.stamp
+lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/test.stamp
+format: $(VENV)/lint.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -104,7 +109,9 @@ lock:
 	$(VENV)/lock/bin/pip-compile --quiet --no-emit-index-url --no-emit-find-links --strip-extras --generate-hashes \
 		--output-file requirements.lock pyproject.toml
 	$(VENV)/lock/bin/pip-compile --quiet --no-emit-index-url --no-emit-find-links --strip-extras --generate-hashes \
-		--extra test --output-file requirements-test.lock pyproject.toml
+		--extra lint --extra test --output-file requirements-test.lock pyproject.toml
+	$(VENV)/lock/bin/pip-compile --quiet --no-emit-index-url --no-emit-find-links --strip-extras --generate-hashes \
+		--extra lint --output-file requirements-lint.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

@@ -56,10 +56,11 @@ from frontend.configuration import keys
 from frontend.configuration import load as config
 from frontend.configuration.model import Configuration, Endpoint, ModelConfig, exposed
 from frontend.configuration.toml_file import ConfigurationError
-from frontend.serving import sockets
 from protocol import addresses
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Drain, Message
+from protocol.transport import monitor
+from protocol.transport.loop import dial, listen
 
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
@@ -117,7 +118,7 @@ class Supervisor:
         self._reports = Reports(self, listeners, self._fleet, self._front, self._orders.swaps)
         self._management = Management(
             self,
-            lambda receive: sockets.listen(self.loop, self.zmq, self.management_address, receive),
+            lambda receive: listen(self.loop, self.zmq, self.management_address, receive),
             self._fleet,
             self._front,
             self._orders,
@@ -318,8 +319,8 @@ class Supervisor:
         where = configuration.hosts
         if where is None:
             return None
-        from executor_host.errors import ConfigurationError as KeysUnusable
         from executor_host.launch import remote  # pyzmq's authenticator is only for this
+        from protocol.transport.keys import KeyFileError
 
         models = {model.name: model.family for model in configuration.models if model.remote}
         address = f"tcp://{where.listen}"
@@ -329,9 +330,9 @@ class Supervisor:
                 self.zmq,
                 self.console.say,
                 models,
-                lambda at, receive, security: sockets.listen(self.loop, self.zmq, at, receive, security=security),
+                lambda at, receive, security: listen(self.loop, self.zmq, at, receive, security=security),
             )
-        except (KeysUnusable, zmq.ZMQError) as error:
+        except (KeyFileError, zmq.ZMQError) as error:
             raise ConfigurationError(f"hosts cannot dial in at {address}: {error}") from error
 
     def launcher_of(self, deployment: DeploymentSpec) -> HostLauncher:
@@ -348,11 +349,11 @@ class Supervisor:
     def dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost."""
 
-        def changed(event: zmq.Event) -> None:
-            if event == zmq.EVENT_DISCONNECTED:
+        def changed(event: monitor.Event) -> None:
+            if event == monitor.LOST:
                 process.lost()
 
-        return sockets.dial(
+        return dial(
             self.loop,
             self.zmq,
             address,

@@ -16,36 +16,46 @@ because together they are the protocol: a change of any is a change of its versi
     arrival      remote host   supervisor    DIAL_IN, LISTENING, LEAVING
                  supervisor    remote host   ASSIGNED, REFUSED
 
-A field is declared once, with its check; a body with an unknown, missing or ill-typed field is
-refused, because within one protocol version an unknown field would be a meaning silently dropped.
+A field is declared once, by its annotation: Python's type, and the `fields.Field` that checks it and names its limit.
+A body with an unknown, missing or ill-typed field is refused, because within one protocol version an unknown field
+would be a meaning silently dropped.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a field's annotation is read here as the object that it is.
 
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 from protocol import limits
 from protocol.errors import FAILURES, Malformed
 from protocol.fields import (
+    COUNT,
+    NUMBER,
+    Boolean,
     Check,
-    boolean,
-    counts,
+    Count,
+    DeploymentId,
+    Field,
+    Incarnation,
+    Name,
+    OptionalText,
+    OptionalTree,
+    Path,
+    PublicKey,
+    Seconds,
+    Text,
+    Tree,
+    Trees,
     describe,
-    exactly,
-    fraction,
     integer,
+    mapped,
     number,
-    numbers,
     one_of,
     optional,
-    path,
     text,
     texts,
-    tree,
-    trees,
 )
 
 
@@ -91,23 +101,15 @@ class Kind(enum.IntEnum):
 
 _new: Final = object.__new__
 
-_NAME = text(limits.MAX_NAME_CHARS, empty=False)
-_DEPLOYMENT = text(limits.MAX_DEPLOYMENT_CHARS, empty=False)
-_DEPLOYMENTS = texts(limits.MAX_DEPLOYMENT_CHARS)
-_TEXT = text(limits.MAX_TEXT_CHARS)
-_COUNT = integer(0, limits.MAX_CALL_ID)
-_PUBLIC_KEY = exactly(limits.CURVE_KEY_CHARS)
-_INCARNATION = text(limits.MAX_INCARNATION_CHARS, empty=False)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Base of all messages. Subclasses declare their kind, their lanes and their fields with checks."""
+    """Base of all messages. Subclasses declare their kind, their lanes and their fields."""
 
     KIND: ClassVar[Kind]
     KIND_BYTE: ClassVar[bytes]
     LANES: ClassVar[tuple[Lane, ...]]
-    CHECKS: ClassVar[Mapping[str, Check]]
+    FIELDS: ClassVar[Mapping[str, Field]]
     STORES: ClassVar[tuple[tuple[str, Check, Callable[[object, object], None]], ...]]
     """Name, check and setter of each field: a decoded message is filled without the frozen type's own, slower way."""
 
@@ -117,7 +119,7 @@ class Message:
         Shallow: the values are the message's own.
         """
         body = {}
-        for name, check in self.CHECKS.items():
+        for name, check, _ in self.STORES:
             value = body[name] = getattr(self, name)
             if not check(value):
                 raise Malformed(f"{type(self).__name__}.{name} is not valid: {describe(value)}")
@@ -142,7 +144,7 @@ class Message:
     @classmethod
     def _other_fields(cls, body: dict[str, Any]) -> Malformed:
         # The peer's own names are not repeated: they can be of any type and of any length.
-        missing, unknown = cls.CHECKS.keys() - body.keys(), len(body.keys() - cls.CHECKS.keys())
+        missing, unknown = cls.FIELDS.keys() - body.keys(), len(body.keys() - cls.FIELDS.keys())
         return Malformed(f"{cls.__name__}: missing fields {sorted(missing)}, and {unknown} unknown")
 
 
@@ -150,114 +152,87 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def _message(kind: Kind, *lanes: Lane, checks: Mapping[str, Check]) -> Callable[[type[M]], type[M]]:
-    def declare(cls: type[M]) -> type[M]:
+def declare(kind: Kind, *lanes: Lane) -> Callable[[type[M]], type[M]]:
+    """A message type of its annotated fields. Raises `TypeError` for one that does not say what it may hold."""
+
+    def made_of(cls: type[M]) -> type[M]:
         made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
-        if {entry.name for entry in fields(made)} != checks.keys():
-            raise TypeError(f"{cls.__name__}: fields and checks differ")
         made.KIND = kind
         made.KIND_BYTE = bytes((kind,))
         made.LANES = lanes
-        made.CHECKS = dict(checks)
-        made.STORES = tuple((name, check, getattr(made, name).__set__) for name, check in checks.items())
+        made.FIELDS = {entry.name: _field(made, entry.name, entry.type) for entry in fields(made)}
+        made.STORES = tuple((name, of.check, getattr(made, name).__set__) for name, of in made.FIELDS.items())
         return made
 
-    return declare
+    return made_of
 
 
-@_message(
-    Kind.HELLO,
-    Lane.CONTROL,
-    Lane.MANAGEMENT,
-    checks={"role": _NAME, "epoch": _INCARNATION, "pid": _COUNT},
-)
+def _field(message: type[Message], name: str, annotation: Any) -> Field:
+    for extra in getattr(annotation, "__metadata__", ()):
+        if isinstance(extra, Field):
+            return extra
+    raise TypeError(f"{message.__name__}.{name} does not say what it may hold")
+
+
+@declare(Kind.HELLO, Lane.CONTROL, Lane.MANAGEMENT)
 class Hello(Message):
     """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch."""
 
-    role: str
-    epoch: str
-    pid: int
+    role: Name
+    epoch: Incarnation
+    pid: Count
 
 
-@_message(
-    Kind.WELCOME,
-    Lane.CONTROL,
-    Lane.MANAGEMENT,
-    checks={
-        "role": _NAME,
-        "pid": _COUNT,
-        "state": _NAME,
-        "busy_call": _COUNT,
-        "busy_epoch": text(limits.MAX_INCARNATION_CHARS),
-    },
-)
+@declare(Kind.WELCOME, Lane.CONTROL, Lane.MANAGEMENT)
 class Welcome(Message):
     """The answer to HELLO. `busy_epoch` and `busy_call` name the unit the host is executing, or are "" and 0."""
 
-    role: str
-    pid: int
-    state: str
-    busy_call: int = 0
-    busy_epoch: str = ""
+    role: Name
+    pid: Count
+    state: Name
+    busy_call: Count = 0
+    busy_epoch: Annotated[str, text(limits.MAX_INCARNATION_CHARS)] = ""
 
 
-@_message(
-    Kind.PROGRESS,
-    Lane.CONTROL,
-    Lane.MANAGEMENT,
-    checks={"stage": _NAME, "fraction": optional(fraction), "note": _TEXT},
-)
+@declare(Kind.PROGRESS, Lane.CONTROL, Lane.MANAGEMENT)
 class Progress(Message):
     """A loading host is alive, or an order is being carried out, and this far. `fraction` is 0..1, or None when the
     end is not known."""
 
-    stage: str
-    fraction: float | None = None
-    note: str = ""
+    stage: Name
+    fraction: Annotated[float | None, optional(number(0, 1))] = None
+    note: Text = ""
 
 
-@_message(Kind.READY, Lane.CONTROL, checks={"address": _TEXT, "facts": tree})
+@declare(Kind.READY, Lane.CONTROL)
 class Ready(Message):
     """Loaded and warmed up with a real decision; the data socket at `address` is bound.
 
     `facts`: model identity, dtype, limits, capabilities, parameter count: whatever the processor needs.
     """
 
-    address: str
-    facts: dict[str, Any]
+    address: Text
+    facts: Tree
 
 
-@_message(Kind.EXECUTE, Lane.DATA, checks={"payload": tree, "request": text(limits.MAX_NAME_CHARS)})
+@declare(Kind.EXECUTE, Lane.DATA)
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
     the unit belongs to, for the host's log; empty for a unit that is nobody's."""
 
-    payload: dict[str, Any]
-    request: str = ""
+    payload: Tree
+    request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
 
 
-@_message(Kind.RESULT, Lane.DATA, checks={"outputs": tree, "elapsed_us": _COUNT})
+@declare(Kind.RESULT, Lane.DATA)
 class Result(Message):
     """The unit's outputs, raw. `elapsed_us` is the time inside the executor."""
 
-    outputs: dict[str, Any]
-    elapsed_us: int
+    outputs: Tree
+    elapsed_us: Count
 
 
-@_message(
-    Kind.FAILURE,
-    Lane.DATA,
-    Lane.CONTROL,
-    checks={
-        "code": one_of(FAILURES),
-        "status": integer(400, 599),
-        "error_type": _NAME,
-        "where": path,
-        "message": _TEXT,
-        "dispatched": boolean,
-        "fatal": boolean,
-    },
-)
+@declare(Kind.FAILURE, Lane.DATA, Lane.CONTROL)
 class Failure(Message):
     """The unit ended without outputs. `message` is public text, safe to show to the client.
 
@@ -265,99 +240,68 @@ class Failure(Message):
     `where`: the place in the request (keys and indexes) for input errors, else empty.
     """
 
-    code: str
-    status: int
-    message: str
-    error_type: str = "internal_error"
-    where: list[Any] = field(default_factory=list)
-    dispatched: bool = True
-    fatal: bool = False
+    code: Annotated[str, one_of(*FAILURES, called="a code of the table below")]
+    status: Annotated[int, integer(400, 599)]
+    message: Text
+    error_type: Name = "internal_error"
+    where: Path = field(default_factory=list)
+    dispatched: Boolean = True
+    fatal: Boolean = False
 
 
-@_message(Kind.CANCEL, Lane.CONTROL, checks={"epoch": _INCARNATION})
+@declare(Kind.CANCEL, Lane.CONTROL)
 class Cancel(Message):
     """Nobody waits for call `header.call` of this front any more. Idempotent; unknown calls are fine."""
 
-    epoch: str
+    epoch: Incarnation
 
 
-@_message(
-    Kind.CANCELLED,
-    Lane.CONTROL,
-    checks={"outcome": one_of(("running", "not_running"))},
-)
+@declare(Kind.CANCELLED, Lane.CONTROL)
 class CancelAnswer(Message):
     """What the cancel found: `running` (it ends when the executor lets go) or `not_running` (ended, or never seen)."""
 
-    outcome: str
+    outcome: Annotated[str, one_of("running", "not_running")]
 
 
-@_message(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT, checks={"report": optional(tree)})
+@declare(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT)
 class Status(Message):
     """A question when `report` is None; otherwise the answer, or a report on the sender's own account."""
 
-    report: dict[str, Any] | None = None
+    report: OptionalTree = None
 
 
-@_message(Kind.DRAIN, Lane.CONTROL, Lane.MANAGEMENT, checks={"budget_s": number})
+@declare(Kind.DRAIN, Lane.CONTROL, Lane.MANAGEMENT)
 class Drain(Message):
     """Take nothing new, finish what runs, report BYE, exit. The sender kills after the budget."""
 
-    budget_s: float
+    budget_s: Seconds
 
 
-@_message(Kind.BYE, Lane.CONTROL, Lane.MANAGEMENT, checks={"reason": _TEXT})
+@declare(Kind.BYE, Lane.CONTROL, Lane.MANAGEMENT)
 class Bye(Message):
     """The last message of a peer that ends on purpose."""
 
-    reason: str
+    reason: Text
 
 
-@_message(
-    Kind.HOST_UP,
-    Lane.MANAGEMENT,
-    checks={
-        "deployment": _DEPLOYMENT,
-        "replica": _COUNT,
-        "incarnation": _INCARNATION,
-        "control": _TEXT,
-        "data": _TEXT,
-        "pid": _COUNT,
-        "facts": tree,
-        "public_key": text(limits.CURVE_KEY_CHARS),
-    },
-)
+@declare(Kind.HOST_UP, Lane.MANAGEMENT)
 class HostUp(Message):
     """A warm host of `deployment` can be dialled at these addresses.
 
     `public_key`: the CURVE key that the host must prove to hold, "" for a local one.
     """
 
-    deployment: str
-    replica: int
-    incarnation: str
-    control: str
-    data: str
-    pid: int
-    facts: dict[str, Any]
-    public_key: str = ""
+    deployment: DeploymentId
+    replica: Count
+    incarnation: Incarnation
+    control: Text
+    data: Text
+    pid: Count
+    facts: Tree
+    public_key: Annotated[str, text(limits.CURVE_KEY_CHARS)] = ""
 
 
-@_message(
-    Kind.HOST_DOWN,
-    Lane.MANAGEMENT,
-    checks={
-        "deployment": _DEPLOYMENT,
-        "replica": _COUNT,
-        "incarnation": _INCARNATION,
-        "exit": optional(integer(-(2**31), 2**31 - 1)),
-        "signal": _TEXT,
-        "last_words": _TEXT,
-        "will_restart": boolean,
-        "retry_after_s": number,
-        "taken": optional(counts(limits.MAX_INCARNATION_CHARS)),
-    },
-)
+@declare(Kind.HOST_DOWN, Lane.MANAGEMENT)
 class HostDown(Message):
     """The process of this incarnation is gone (known from its handle). Ends all of its calls in the front.
 
@@ -365,97 +309,81 @@ class HostDown(Message):
     The later ones it has not seen. None: not known.
     """
 
-    deployment: str
-    replica: int
-    incarnation: str
-    exit: int | None
-    signal: str
-    last_words: str
-    will_restart: bool
-    retry_after_s: float
-    taken: dict[str, Any] | None = None
+    deployment: DeploymentId
+    replica: Count
+    incarnation: Incarnation
+    exit: Annotated[int | None, optional(integer(-(2**31), 2**31 - 1))]
+    signal: Text
+    last_words: Text
+    will_restart: Boolean
+    retry_after_s: Seconds
+    taken: Annotated[dict[str, Any] | None, optional(mapped(limits.MAX_INCARNATION_CHARS, COUNT))] = None
 
 
-@_message(
-    Kind.DEPLOYMENT,
-    Lane.MANAGEMENT,
-    checks={"models": trees, "default": _NAME, "server": tree, "open": boolean},
-)
+@declare(Kind.DEPLOYMENT, Lane.MANAGEMENT)
 class Deployment(Message):
     """The whole table: every deployment there is, and what it is to its name.
 
     `open`: the listening socket may be listened on from now.
     """
 
-    models: list[dict[str, Any]]
-    default: str
-    server: dict[str, Any]
-    open: bool
+    models: Trees
+    default: Name
+    server: Tree
+    open: Boolean
 
 
-@_message(Kind.WANT, Lane.MANAGEMENT, checks={"wanted": _DEPLOYMENTS, "idle": numbers(limits.MAX_DEPLOYMENT_CHARS)})
+@declare(Kind.WANT, Lane.MANAGEMENT)
 class Want(Message):
     """Which absent deployments valid requests wait for, in the order of coming, and which others have no request and
     for how long, in seconds. It replaces the former one."""
 
-    wanted: list[Any]
-    idle: dict[str, Any]
+    wanted: Annotated[list[Any], texts(limits.MAX_DEPLOYMENT_CHARS)]
+    idle: Annotated[dict[str, Any], mapped(limits.MAX_DEPLOYMENT_CHARS, NUMBER)]
 
 
-@_message(Kind.SERVING, Lane.MANAGEMENT, checks={"address": _TEXT})
+@declare(Kind.SERVING, Lane.MANAGEMENT)
 class Serving(Message):
     """The front listens on the port it was given."""
 
-    address: str
+    address: Text
 
 
-@_message(
-    Kind.OVERDUE,
-    Lane.MANAGEMENT,
-    checks={"deployment": _DEPLOYMENT, "incarnation": _INCARNATION, "elapsed_s": number},
-)
+@declare(Kind.OVERDUE, Lane.MANAGEMENT)
 class Overdue(Message):
     """The host owes an answer for longer than its model's execution limit. Only the supervisor may act on it."""
 
-    deployment: str
-    incarnation: str
-    elapsed_s: float
+    deployment: DeploymentId
+    incarnation: Incarnation
+    elapsed_s: Seconds
 
 
-@_message(Kind.DRAINED, Lane.MANAGEMENT, checks={"deployment": _DEPLOYMENT})
+@declare(Kind.DRAINED, Lane.MANAGEMENT)
 class Drained(Message):
     """A deployment that is held, retired or to leave has no request left that needs its hosts."""
 
-    deployment: str
+    deployment: DeploymentId
 
 
-@_message(
-    Kind.ORDER,
-    Lane.MANAGEMENT,
-    checks={"action": one_of(("swap", "cancel", "load", "unload")), "model": _NAME, "settings": tree},
-)
+@declare(Kind.ORDER, Lane.MANAGEMENT)
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
 
     `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them.
     """
 
-    action: str
-    model: str
-    settings: dict[str, Any]
+    action: Annotated[str, one_of("swap", "cancel", "load", "unload")]
+    model: Name
+    settings: Tree
 
 
-@_message(
-    Kind.OUTCOME,
-    Lane.MANAGEMENT,
-    checks={"code": one_of(("done", "unknown", "invalid", "conflict", "failed")), "message": _TEXT, "report": tree},
-)
+@declare(Kind.OUTCOME, Lane.MANAGEMENT)
 class Outcome(Message):
     """How an order ended: `unknown` is the model, `invalid` the settings, `conflict` the moment; `failed` is tried."""
 
-    code: str
-    message: str
-    report: dict[str, Any]
+    code: Annotated[str, one_of("done", "unknown", "invalid", "conflict", "failed")]
+    message: Text
+    report: Tree
 
 
 REFUSALS: Final = ("version", "unknown_model", "other_family", "not_wanted", "given_up")
@@ -465,77 +393,56 @@ NOBODY: Final = "-"
 """The incarnation in the header of the arrival lane: a host that asks has none yet."""
 
 
-@_message(
-    Kind.DIAL_IN,
-    Lane.ARRIVAL,
-    checks={
-        "model": _NAME,
-        "family": _NAME,
-        "version": _NAME,
-        "machine": _NAME,
-        "pid": _COUNT,
-        "public_key": _PUBLIC_KEY,
-    },
-)
+@declare(Kind.DIAL_IN, Lane.ARRIVAL)
 class DialIn(Message):
     """A host that somebody else started asks for work. It has loaded nothing yet.
 
     `version`: of framehost, which must be the server's own. `public_key`: the CURVE key of its sockets, Z85.
     """
 
-    model: str
-    family: str
-    version: str
-    machine: str
-    pid: int
-    public_key: str
+    model: Name
+    family: Name
+    version: Name
+    machine: Name
+    pid: Count
+    public_key: PublicKey
 
 
-@_message(
-    Kind.ASSIGNED,
-    Lane.ARRIVAL,
-    checks={
-        "deployment": _DEPLOYMENT,
-        "incarnation": _INCARNATION,
-        "options": tree,
-        "path": optional(_TEXT),
-        "lease_s": number,
-    },
-)
+@declare(Kind.ASSIGNED, Lane.ARRIVAL)
 class Assigned(Message):
     """What the host is from now on. After `lease_s` without the server it ends itself.
 
     `path`: of the checkpoint, where the server's configuration has one and the host was not told another.
     """
 
-    deployment: str
-    incarnation: str
-    options: dict[str, Any]
-    path: str | None
-    lease_s: float
+    deployment: DeploymentId
+    incarnation: Incarnation
+    options: Tree
+    path: OptionalText
+    lease_s: Seconds
 
 
-@_message(Kind.REFUSED, Lane.ARRIVAL, checks={"code": one_of(REFUSALS), "message": _TEXT})
+@declare(Kind.REFUSED, Lane.ARRIVAL)
 class Refused(Message):
     """The host is not wanted, or not any more. `message` is for the person who started it."""
 
-    code: str
-    message: str
+    code: Annotated[str, one_of(*REFUSALS)]
+    message: Text
 
 
-@_message(Kind.LISTENING, Lane.ARRIVAL, checks={"control": _TEXT})
+@declare(Kind.LISTENING, Lane.ARRIVAL)
 class Listening(Message):
     """The host's control lane is bound and can be dialled at `control`."""
 
-    control: str
+    control: Text
 
 
-@_message(Kind.LEAVING, Lane.ARRIVAL, checks={"status": integer(0, 255), "words": _TEXT})
+@declare(Kind.LEAVING, Lane.ARRIVAL)
 class Leaving(Message):
     """The host ends: with this exit status, and what it had to say about it."""
 
-    status: int
-    words: str
+    status: Annotated[int, integer(0, 255)]
+    words: Text
 
 
 BY_KIND: Final[dict[int, type[Message]]] = {

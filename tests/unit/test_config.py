@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from executor_host import curve
 from executor_host.executors.sparrow.executor import BUNDLED
 from executor_host.supervision import listeners
 from frontend.configuration import load as config
 from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
 from protocol import families
+from protocol.contracts import sparrow
 from protocol.exits import ServeExit
+from protocol.transport import keys
 
 
 def write(path: Path, text: str) -> Path:
@@ -276,7 +277,12 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\noptions = 1\n', 3, "models.m.options", "1 is not a table"),
     ('[models.m]\nfamily = "sparrow"\n[models.m.native]\nlisten = "127.0.0.1:1"\n', 3, "models.m.native", "no native"),
     ('[models.m]\nfamily = "decider"\nnative = 1\n', 3, "models.m.native", "1 is not a table"),
-    (f'[models.m]\nfamily = "decider"\n[models.m.options]\nbatch_rows = {2**70}\n', 3, "models.m.options", "outside"),
+    (
+        f'[models.m]\nfamily = "decider"\n[models.m.options]\nbatch_rows = {2**70}\n',
+        4,
+        "models.m.options.batch_rows",
+        "1 to 4",
+    ),
     (NATIVE, 4, "models.m.native", "listen is missing"),
     (NATIVE + "listen = 8001\n", 5, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
     (NATIVE + "port = 8001\n", 5, "models.m.native.port", "unknown key; known here: listen"),
@@ -358,6 +364,11 @@ BROKEN = {
     "no processor module": ("no_such_module:P", "json:dumps", "processor 'no_such_module:P'"),
     "no attribute": ("json:Absent", "json:dumps", "AttributeError"),
     "an import that raises": ("broken_half:P", "json:dumps", "RuntimeError: half"),
+    "other options": (
+        SPARROW.replace("sparrow", "clef").replace("Sparrow", "Clef"),
+        "json:dumps",
+        "its OPTIONS are not",
+    ),
     "no processor": ("json:dumps", "json:dumps", "is not a Processor"),
     "no executor module": (
         SPARROW,
@@ -380,7 +391,7 @@ def test_a_family_whose_halves_cannot_be_loaded_is_refused(
     """Whatever a stranger's module does: the place, the family and the reason, no traceback."""
     (tmp_path / "broken_half.py").write_text("raise RuntimeError('half')")
     monkeypatch.syspath_prepend(tmp_path)
-    family = families.Family("parrot", processor, executor, "protocol.payloads:TextRequest")
+    family = families.Family("parrot", processor, executor, "protocol.payloads:TextRequest", sparrow.OPTIONS)
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     with pytest.raises(
         ConfigurationError, match=r"line 2, key models\.m\.family: .*'parrot' cannot be loaded"
@@ -398,6 +409,7 @@ def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypa
         SPARROW,
         "device_half:E",
         "protocol.payloads:TextRequest",
+        sparrow.OPTIONS,
     )
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"
@@ -515,7 +527,7 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
 
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server would not start with them, so `check` must not say that all is well."""
-    curve.create(tmp_path, "server")
+    keys.create(tmp_path, "server")
     (tmp_path / "allow").mkdir()
     text = f'[hosts]\nlisten = "127.0.0.1:0"\nkey = "{tmp_path}/KEY"\nallow = "{tmp_path}/allow"\n'
     text += '[models.m]\nfamily = "sparrow"\nremote = true\n'
@@ -525,7 +537,7 @@ def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest
     text = text.replace("KEY", "server.key_secret")
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 2
     assert "allow holds no NAME.key file" in capsys.readouterr().err
-    curve.create(tmp_path / "allow", "host")
+    keys.create(tmp_path / "allow", "host")
     (tmp_path / "allow" / "host.key_secret").unlink()
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
 

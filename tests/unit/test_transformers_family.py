@@ -19,11 +19,12 @@ from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed,
 from executor_host.executors.transformers.executor import MAX_TOKENS, TransformersExecutor
 from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
-from frontend.families.base import Decision, FamilyOptionError, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.transformers.processor import MAX_DOCUMENT_BYTES, TransformersProcessor
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.options import OptionError
 from protocol.payloads import TextRequest
 
 torch = pytest.importorskip("torch", reason="the transformers family needs framehost[torch]")
@@ -417,7 +418,7 @@ def test_options_are_checked(options: dict[str, Any], named: str) -> None:
 def test_options_of_the_front() -> None:
     """The front knows the names and types of all of them."""
     assert TransformersProcessor.OPTIONS.keys() == TransformersExecutor.OPTIONS
-    with pytest.raises(FamilyOptionError):
+    with pytest.raises(OptionError):
         TransformersProcessor({}, {"max_tokens": "many"})
 
 

@@ -21,6 +21,7 @@ from executor_host.errors import ConfigurationError, ExecutionFailed
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.cua_s1 import adapter as adapters
 from executor_host.executors.cua_s1 import checkpoint as released
+from protocol.contracts import cua_s1 as contract
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
@@ -34,39 +35,18 @@ WARM_UP: Final = (
 )
 """The family's warm-up request as the front renders it; a test compares the two."""
 
-_OPTIONS: Final = frozenset({"adapter", "revision", "device", "dtype", "graphs"})
-
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
 
 
 class CuaS1Executor(Executor):
-    """`path`: the folder of a base model or of a merged export.
+    """`path`: the folder of a base model or of a merged export."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `adapter` | `text` in `path` | the folder of the text adapter; not with a merged export |
-    | `revision` | none | the released adapter's: its files, and those of the base that are known, are compared |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `graphs` | false | record and replay prompts of a length that has been there before; CUDA only |
-    """
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        for name in sorted(set(options) - _OPTIONS):
-            raise ConfigurationError(f"the cua-s1 family has no option {name!r}")
-        if options.get("revision") not in (None, released.REVISION):
-            raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
-        self._claimed = options.get("revision") is not None
-        self._adapter = _word(options, "adapter")
-        self._device = _word(options, "device") or "auto"
-        self._dtype = _word(options, "dtype") or "auto"
-        if self._dtype not in ("auto", "float32", "bfloat16"):
-            raise ConfigurationError(f"the option 'dtype' is {self._dtype!r}; it is auto, float32 or bfloat16")
-        graphs = options.get("graphs", False)
-        if not isinstance(graphs, bool):
-            raise ConfigurationError("the option 'graphs' is true or false")
+        graphs: bool = self.options["graphs"]
         # A request is one row, so "packed" is that row alone, and the only one that is recorded.
         self._settings = qwen3_5.Settings(execution="packed" if graphs else "rows", max_rows=1, graphs=graphs)
         self._backbone: qwen3_5.Qwen35 | None = None
@@ -83,12 +63,12 @@ class CuaS1Executor(Executor):
         {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
         """
         qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         kind = device.partition(":")[0]
         checkpoint = released.verify(
             self.path,
-            self._adapter,
-            claimed=self._claimed,
+            self.options["adapter"],
+            claimed=self.options["revision"] is not None,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
@@ -179,10 +159,3 @@ class CuaS1Executor(Executor):
 
 def _holds_weights(name: str) -> bool:
     return name.endswith(".safetensors")
-
-
-def _word(options: Mapping[str, object], name: str) -> str | None:
-    value = options.get(name)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is a word")
-    return value

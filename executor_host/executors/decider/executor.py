@@ -14,12 +14,12 @@ Source: the family's published runtime, decider-ai 1.8.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
 from executor_host import checkpoints, devices
-from executor_host.backbones import packing, qwen3_5
+from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
     ExecutionFailed,
@@ -27,7 +27,7 @@ from executor_host.errors import (
 )
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.decider import checkpoint as released
-from executor_host.executors.options import number, switch, word
+from protocol.contracts import decider as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -40,45 +40,20 @@ _HASHED: Final = 0.5
 
 
 class DeciderExecutor(Executor):
-    """`path`: the folder of a checkpoint.
+    """`path`: the folder of a checkpoint."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `revision` | none | the released revision: every file is then compared with it |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `execution` | `auto` | `rows`, `packed`, `shared`, `auto`: see backbones/qwen3_5.py |
-    | `batch_rows` | 4 | most rows of a packed group, 1..4 |
-    | `batch_tokens` | 4096 | most tokens of a packed group, 1..4096 |
-    | `graphs` | false | record and replay groups; CUDA only; `auto` is `packed` then, `shared` is refused |
-
-    Options of the front (`truncate`) are accepted and mean nothing here.
-    """
-
-    FRONT_OPTIONS: ClassVar[frozenset[str]] = frozenset({"truncate"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        known = {"revision", "device", "dtype", "execution", "batch_rows", "batch_tokens", "graphs"}
-        unknown = sorted(set(options) - known - self.FRONT_OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the decider family has no option {unknown[0]!r}")
-        revision = options.get("revision")
-        if revision not in (None, released.REVISION):
-            raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
-        self._claimed = revision is not None
-        self._device = word(options, "device", "auto")
-        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
-        self._graphs = switch(options, "graphs")
-        execution: Any = word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
-        if self._graphs and execution == "shared":
-            raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
+        self._graphs: bool = self.options["graphs"]
+        execution = self.options["execution"]
         if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
-            max_rows=number(options, "batch_rows", packing.MAX_ROWS, packing.MAX_ROWS),
-            max_tokens=number(options, "batch_tokens", packing.MAX_TOKENS, packing.MAX_TOKENS),
+            max_rows=self.options["batch_rows"],
+            max_tokens=self.options["batch_tokens"],
             graphs=self._graphs,
         )
         self._checkpoint: released.Checkpoint | None = None
@@ -92,9 +67,11 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = released.verify(
-            self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
+            self.path,
+            claimed=self.options["revision"] is not None,
+            progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)

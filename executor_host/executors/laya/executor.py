@@ -10,7 +10,7 @@ rather than left for the CPU. A payload that is not one for this model is a mist
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, c
 from executor_host.executors.laya import checkpoint as folders
 from executor_host.executors.laya import model as laya_model
 from executor_host.executors.laya import warm_up as laya_warm_up
-from executor_host.executors.options import word
+from protocol.contracts import laya as contract
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
 
@@ -29,25 +29,12 @@ _HASHED: Final = 0.5
 
 
 class LayaExecutor(Executor):
-    """`path`: the folder of a checkpoint.
+    """`path`: the folder of a checkpoint."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-
-    Options of the front (`truncate`) are accepted and mean nothing here.
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset({"device", "dtype", "truncate"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        unknown = sorted(set(options) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the laya family has no option {unknown[0]!r}")
-        self._device = word(options, "device", "auto")
-        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
         self._checkpoint: folders.Checkpoint | None = None
         self._model: laya_model.LayaModel | None = None
 
@@ -57,7 +44,7 @@ class LayaExecutor(Executor):
     def load(self, progress: Progress) -> Mapping[str, object]:
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (laya_checkpoint.py)."""
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
 
         checkpoint = folders.verify(self.path, progress=lambda fraction, note: progress(_HASHED * fraction, note))
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")

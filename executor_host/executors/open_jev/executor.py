@@ -11,7 +11,7 @@ the host, unless it is one of the device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from executor_host.errors import (
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.open_jev import checkpoint as folders
 from executor_host.executors.open_jev import merge as open_jev_merge
-from executor_host.executors.options import switch, word
+from protocol.contracts import open_jev as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -34,46 +34,18 @@ PACKED_ROWS: Final = 16
 PACKED_TOKENS: Final = 4096
 """Most candidates and tokens of a group that is read together. A longer candidate is read alone."""
 
-EXECUTIONS: Final = ("auto", "rows", "packed", "shared")
-
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
 
 
 class OpenJevExecutor(Executor):
-    """`path`: the folder of a merged export, or of a LoRA checkpoint whose base model is in the folder `base`.
+    """`path`: the folder of a merged export, or of a LoRA checkpoint whose base model is in the folder `base`."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `base` | none | the base model of a LoRA checkpoint, merged when it is loaded |
-    | `max_length` | the export's, or 4096 | most tokens of one candidate, 1..16384 |
-    | `unreleased` | false | serve other revisions and sizes than the released ones |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `execution` | `auto` | `rows`, `packed`, `shared`; `auto` is `packed` for the 27B, else `rows` |
-    | `graphs` | false | record and replay groups; CUDA only; not with `shared` |
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset(
-        {"base", "max_length", "unreleased", "device", "dtype", "execution", "graphs"}
-    )
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        given = {key: value for key, value in options.items() if value is not None}
-        unknown = sorted(set(given) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the open-jev family has no option {unknown[0]!r}")
-        self._base = word(given, "base") if "base" in given else None
-        self._device = word(given, "device", "auto")
-        self._dtype = word(given, "dtype", "auto", "float32", "bfloat16")
-        self._execution: Any = word(given, "execution", *EXECUTIONS)
-        self._unreleased, self._graphs = (switch(given, name) for name in ("unreleased", "graphs"))
-        if self._graphs and self._execution == "shared":
-            raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
-        self._max_length: int | None = None
-        if "max_length" in given:
-            self._max_length = checkpoints.count(given, "the options", "max_length", folders.MAX_LENGTH)
+        self._graphs: bool = self.options["graphs"]
         self._checkpoint: folders.Checkpoint | None = None
         self._backbone: qwen3_5.Qwen35 | None = None
 
@@ -84,16 +56,16 @@ class OpenJevExecutor(Executor):
         """Hashes the folders, loads the weights, merges an adapter. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (open_jev_checkpoint.py)."""
         qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = folders.verify(
             self.path,
-            base=self._base,
-            max_length=self._max_length,
-            unreleased=self._unreleased,
+            base=self.options["base"],
+            max_length=self.options["max_length"],
+            unreleased=self.options["unreleased"],
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
-        execution = self._execution
+        execution = self.options["execution"]
         if execution == "auto":
             release = checkpoint.release
             execution = "packed" if release is not None and release.packed else "rows"

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final
 
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
 
 PACKAGE: Final = "sparrow_decider"
@@ -63,17 +64,13 @@ at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
-    """`path`: None or a name of `BUNDLED`, else a `.sparrow` file. Option `truncate` (bool, default false)."""
+    """`path`: None or a name of `BUNDLED`, else a `.sparrow` file."""
+
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        unknown = sorted(set(options) - {"truncate"})
-        if unknown:
-            raise ConfigurationError(f"the sparrow family has no option {unknown[0]!r}")
-        truncate = options.get("truncate", False)
-        if not isinstance(truncate, bool):
-            raise ConfigurationError("the option 'truncate' is true or false")
-        self._truncate = truncate
+        self._truncate: bool = self.options["truncate"]
         self._decider: Any = None
         self._tokenizer: _Tokenizer | None = None
         self._default_sides: Mapping[str, str] = {}

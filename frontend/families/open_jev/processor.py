@@ -13,13 +13,13 @@ everything after them is done here, over complete questions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from frontend.errors import InternalError
 from frontend.families import documents
-from frontend.families.base import Decision, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
@@ -27,6 +27,7 @@ from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts import open_jev as contract
 from protocol.payloads import RowsRequest
 
 BYTES_PER_SCORE: Final = 64
@@ -49,25 +50,13 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
     The checkpoint's tokenizer is read when the processor is made, about a second for the released ones.
     """
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "base": Option(str, None, "a LoRA checkpoint's base model: its folder, with tokenizer and weights"),
-        "max_length": Option(int, None, "most tokens of one prompt, 1 to 16384; default: the export's, or 4096"),
-        # The host's; it checks their values.
-        "unreleased": Option(bool, False, "serve a checkpoint of another revision or size than the released ones"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-        "execution": Option(str, "auto", "how candidates are read: rows, packed, shared; auto: packed for 27B only"),
-        "graphs": Option(bool, False, "record and replay groups of candidates on a GPU"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); the instructions are in each candidate besides."""
 
     def read_checkpoint(self) -> Checkpoint:
         """As `CheckpointProcessor`."""
-        base, max_length = self.options["base"], self.options["max_length"]
-        assert base is None or isinstance(base, str)
-        assert max_length is None or isinstance(max_length, int)
-        return load(self.path, base, max_length)
+        return load(self.path, self.options["base"], self.options["max_length"])
 
     @property
     def model_id(self) -> str | None:

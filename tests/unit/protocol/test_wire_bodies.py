@@ -20,10 +20,12 @@ from protocol.messages import (
     Failure,
     Hello,
     HostDown,
+    Kind,
     Lane,
     Message,
     Progress,
     Status,
+    declare,
 )
 from tests.unit.protocol.samples import (
     INCARNATION,
@@ -259,7 +261,7 @@ def test_sequences_arrive_as_lists_and_mappings_as_dicts() -> None:
 def test_unknown_and_missing_fields_are_refused(message: Message) -> None:
     """Within one version a field more would be a meaning silently dropped, and a field less one silently invented."""
     body: dict[Any, Any] = {name: value for name, value in message.to_body().items() if name != "facts"}
-    if "facts" in message.CHECKS:
+    if "facts" in message.FIELDS:
         body["facts"] = {}
     lane, kind = lane_of(message), message.KIND
     assert type(decode(raw(msgpack.packb(body), kind=kind), lane=lane).message) is type(message)
@@ -274,10 +276,10 @@ def test_unknown_and_missing_fields_are_refused(message: Message) -> None:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_field_of_the_wrong_type_is_refused_at_both_ends(message: Message) -> None:
     """A value no field takes is neither sent nor received, in every field of every message."""
-    for name in message.CHECKS:
+    for name in message.FIELDS:
         with pytest.raises(Malformed, match=rf"{type(message).__name__}\.{name}"):
             encode(replace(message, **{name: b"wrong"}), incarnation=INCARNATION)
-        body = {**dict.fromkeys(message.CHECKS), name: b"wrong"}
+        body = {**dict.fromkeys(message.FIELDS), name: b"wrong"}
         assert refusal(raw(msgpack.packb(body), kind=message.KIND), lane_of(message)) is Malformed
 
 
@@ -285,8 +287,8 @@ def test_a_field_of_the_wrong_type_is_refused_at_both_ends(message: Message) -> 
 def test_an_array_in_any_field_is_refused(message: Message) -> None:
     """An array has no truth value and compares element by element: no check may stumble over one."""
     array = msgpack.ExtType(2, msgpack.packb(["|u1", [2], b"ab"]))
-    for name in message.CHECKS:
-        body = {**dict.fromkeys(message.CHECKS, "x"), name: array}
+    for name in message.FIELDS:
+        body = {**dict.fromkeys(message.FIELDS, "x"), name: array}
         assert refusal(raw(msgpack.packb(body), kind=message.KIND), lane_of(message)) is Malformed
 
 
@@ -330,7 +332,7 @@ def test_a_value_outside_its_field_is_refused_at_both_ends(message: Message) -> 
     """Closed lists, ranges and element types are checked by sender and receiver alike."""
     with pytest.raises(Malformed):
         encode(message, incarnation=INCARNATION)
-    body = {name: getattr(message, name) for name in message.CHECKS}
+    body = {name: getattr(message, name) for name in message.FIELDS}
     assert refusal([message.KIND_BYTE, header(), msgpack.packb(body)], lane_of(message)) is Malformed
 
 
@@ -342,3 +344,13 @@ def test_an_error_text_never_repeats_what_it_refuses() -> None:
     with pytest.raises(Malformed) as caught:
         decode(raw(msgpack.packb({"payload": "secret", "secret": 1})), lane=Lane.DATA)
     assert "secret" not in str(caught.value)
+
+
+def test_a_message_with_a_field_that_says_nothing_of_its_limit_cannot_be_declared() -> None:
+    """A bare Python type would be a field that nobody checks."""
+
+    class Bare(Message):
+        name: str  # of any length
+
+    with pytest.raises(TypeError, match=r"Bare\.name does not say what it may hold"):
+        declare(Kind.BYE, Lane.CONTROL)(Bare)

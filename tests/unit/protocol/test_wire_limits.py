@@ -128,7 +128,7 @@ def test_texts(make: Any, most: int, least: int) -> None:
         message = make(bad)
         with pytest.raises(Malformed):
             encode(message, incarnation=INCARNATION)
-        body = {name: getattr(message, name) for name in message.CHECKS}
+        body = {name: getattr(message, name) for name in message.FIELDS}
         with pytest.raises(Malformed):
             decode(raw(msgpack.packb(body), kind=message.KIND), lane=lane_of(message))
 
