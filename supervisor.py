@@ -504,6 +504,7 @@ def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
     from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli.evaluation import command as evaluation
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
@@ -512,6 +513,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_to(commands, _serve)
     decide.add_to(commands)
     batch.add_to(commands)
+    evaluation.add_to(commands)
     status.add_to(commands)
     orders.add_to(commands)
     check.add_to(commands, inspection.examine, inspection.key_problem)

@@ -182,10 +182,11 @@ def test_the_supervisor_is_small() -> None:
 
 
 def test_the_commands_work_without_the_web_server() -> None:
-    """`framehost decide`, `batch` and `status` are for machines that only ask."""
+    """`framehost decide`, `batch`, `eval` and `status` are for machines that only ask."""
     imported(
         "frontend.cli.decide",
         "frontend.cli.batch",
+        "frontend.cli.evaluation.command",
         "frontend.cli.fetch",
         "frontend.cli.status",
         forbid=("aiohttp", "torch", "numpy", "uvloop"),
