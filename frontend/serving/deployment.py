@@ -21,7 +21,8 @@ import zmq
 from frontend.families.base import AssetError, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
-from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.assets import unpacked
 from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics
