@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -183,8 +183,22 @@ class Qwen35:
         `rows`: at least one, each one dimension of 1 or more ids below `vocabulary`. `questions`: of each row,
         equal for neighbours of the same question. `shared`: tokens with which all rows begin and other requests may
         begin, too, for kept prefixes; 0: what the rows have in common. `check` is called before every pass and ends
-        the reading by raising. The device may still be working on the result on return.
+        the reading by raising. The device may still be working on the result on return. Equal rows are read once:
+        their states are the same to the last bit, whatever they would have been read beside.
         """
+        import torch
+
+        distinct, places = distinct_rows(rows)
+        if len(distinct) == len(rows):
+            return self._read(rows, questions, check, shared)
+        reading = self._read([rows[row] for row in distinct], [questions[row] for row in distinct], check, shared)
+        with torch.inference_mode():
+            return replace(reading, hidden=reading.hidden[torch.tensor(places, device=self.device)])
+
+    def _read(
+        self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None], shared: int
+    ) -> Reading:
+        """As `read`, of rows that all differ."""
         import torch
 
         if self._kept is not None:
@@ -481,6 +495,19 @@ def libraries() -> tuple[Any, Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
     return torch, transformers
+
+
+def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
+    """Which rows are the first of their kind, and the place of each row's kind among these."""
+    kinds: dict[bytes, int] = {}
+    distinct: list[int] = []
+    places: list[int] = []
+    for index, row in enumerate(rows):
+        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(distinct))
+        if place == len(distinct):
+            distinct.append(index)
+        places.append(place)
+    return distinct, places
 
 
 def _at(hidden: Any, positions: Any) -> Any:
