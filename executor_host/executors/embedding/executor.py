@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from executor_host import checkpoints
 from executor_host.backbones import packing
-from executor_host.errors import NonFinite
+from executor_host.errors import ConfigurationError, NonFinite
 from executor_host.executors.embedding import checkpoint as folders
 from executor_host.executors.embedding import encoder
 from executor_host.executors.embedding.cache import EmbeddingCache, Vectors
@@ -91,6 +91,14 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, Encoder, RowsRequest, Result])
             candidates=np.ones(3, np.int32),
             questions=np.array([0, 1, 1], np.int32),
         )
+
+    def warm_up(self) -> None:
+        """As `TorchExecutor`, whose error says how long the longest text was: more than the model has places for?"""
+        try:
+            super().warm_up()
+        except ConfigurationError as error:
+            longest = "" if self._checkpoint is None else f" (with texts of {self._checkpoint.text_tokens} tokens)"
+            raise ConfigurationError(f"{error}{longest}") from error
 
     def fits(self, example: RowsRequest, output: Mapping[str, Any]) -> bool:
         """A cosine per text."""

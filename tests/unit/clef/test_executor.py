@@ -146,7 +146,7 @@ def test_a_warm_up_that_is_no_decision_stops_the_start(folder: Path, monkeypatch
     with pytest.raises(ConfigurationError, match=r"warm-up decision failed: schema requires \d+ tokens"):
         start(folder, max_length=100)
     made = ClefExecutor(str(folder), {"device": "cpu"})
-    with pytest.raises(ConfigurationError, match="not loaded"):
+    with pytest.raises(ConfigurationError, match="comes after the load"):
         made.warm_up()
 
 
@@ -207,8 +207,8 @@ def test_the_same_request_gives_the_same_bytes(executor: ClefExecutor) -> None:
 def test_half_precision_answers_nearly_the_same(folder: Path, executor: ClefExecutor) -> None:
     """What a GPU computes in by default, here on the CPU: backbone and head in bfloat16, logits widened."""
     made = start(folder, dtype="bfloat16")
-    assert made._head is not None
-    assert {tensor.dtype for tensor in made._head._tensors.values()} == {torch.bfloat16}
+    assert made._model is not None
+    assert {tensor.dtype for tensor in made._model.head._tensors.values()} == {torch.bfloat16}
     for found, expected in zip(logits(made), logits(executor), strict=True):
         assert found.dtype == np.float32
         assert np.abs(found - expected).max() < 0.1
