@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import logging
@@ -39,7 +38,6 @@ from frontend.configuration import keys
 from frontend.configuration import load as config
 from frontend.configuration.model import Configuration, Endpoint, ModelConfig, exposed
 from frontend.configuration.toml_file import ConfigurationError
-from frontend.serving import sockets
 from protocol.exits import ServeExit
 
 SETTINGS_LIMIT_S = 10.0
@@ -150,9 +148,7 @@ def _served(arguments: argparse.Namespace) -> int:
         async def run() -> ServeExit:
             models = _Models(configuration)
             settings = _settings(configuration, models)
-            listen = functools.partial(sockets.listen, asyncio.get_running_loop())
-            dial = functools.partial(sockets.dial, asyncio.get_running_loop())
-            return await build(settings, listeners, log, listen, dial, models.successor).run()
+            return await build(settings, listeners, log, models.successor).run()
 
         try:
             return asyncio.run(run())
@@ -185,6 +181,7 @@ def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
     from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli.evaluation import command as evaluation
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
@@ -193,6 +190,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_to(commands, _serve)
     decide.add_to(commands)
     batch.add_to(commands)
+    evaluation.add_to(commands)
     status.add_to(commands)
     orders.add_to(commands)
     check.add_to(commands, inspection.examine, inspection.key_problem)

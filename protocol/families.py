@@ -18,6 +18,9 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any, Final
 
+from protocol.contracts import clef, cua_s1, decider, embedding, laya, open_jev, sparrow, transformers
+from protocol.options import NO_OPTIONS, OptionTable
+
 ENTRY_POINT_GROUP: Final = "framehost.families"
 
 
@@ -33,6 +36,8 @@ class Family:
     processor: str
     executor: str
     payload: str
+    options: OptionTable = NO_OPTIONS
+    """What a model's configuration may set. Its processor and its executor have the same table as their `OPTIONS`."""
     default_max_requests: int | None = 1024
     """Request slots of a deployment when the configuration names none; None = no bound."""
     default_max_cost: int | None = None
@@ -69,9 +74,10 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.sparrow.processor:SparrowProcessor",
             executor="executor_host.executors.sparrow.executor:SparrowExecutor",
             payload="protocol.payloads:TextRequest",
+            options=sparrow.OPTIONS,
             inspect="executor_host.executors.sparrow.executor:inspect",
             marks=("*.sparrow",),
-            bundled=("nano-general", "nano-robot"),
+            bundled=tuple(sparrow.BUNDLED),
             execution_limit_s=60.0,  # the largest legal request takes seconds
         ),
         Family(
@@ -79,44 +85,48 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.decider.processor:DeciderProcessor",
             executor="executor_host.executors.decider.executor:DeciderExecutor",
             payload="protocol.payloads:RowsRequest",
+            options=decider.OPTIONS,
             # One largest legal request, or as much as a fast card reads within the default deadline.
             default_max_cost=1_048_576,
             retire_on_error=True,
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider.checkpoint:inspect",
-            marks=("decider_config.json",),
+            marks=(decider.CONFIG,),
             needs_path="the folder of a checkpoint",
-            front_files=("tokenizer.json", "decider_config.json"),
+            front_files=decider.FRONT_FILES,
         ),
         Family(
             name="cua-s1",
             processor="frontend.families.cua_s1.processor:CuaS1Processor",
             executor="executor_host.executors.cua_s1.executor:CuaS1Executor",
             payload="protocol.payloads:PromptRequest",
+            options=cua_s1.OPTIONS,
             default_max_requests=None,
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1.checkpoint:inspect",
-            marks=("cua_s1_export.json", "text/adapter_config.json"),
+            marks=(cua_s1.MARKER, f"{cua_s1.ADAPTER}/adapter_config.json"),
             needs_path="the folder of a checkpoint",
-            front_files=("tokenizer.json",),
+            front_files=cua_s1.FRONT_FILES,
         ),
         Family(
             name="open-jev",
             processor="frontend.families.open_jev.processor:OpenJevProcessor",
             executor="executor_host.executors.open_jev.executor:OpenJevExecutor",
             payload="protocol.payloads:RowsRequest",
+            options=open_jev.OPTIONS,
             default_max_requests=None,
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev.checkpoint:inspect",
-            marks=("open_jev_export.json", "head.pt"),
+            marks=(open_jev.MANIFEST, "head.pt"),
             needs_path="the folder of a checkpoint",
-            front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
+            front_files=open_jev.FRONT_FILES,
         ),
         Family(
             name="clef",
             processor="frontend.families.clef.processor:ClefProcessor",
             executor="executor_host.executors.clef.executor:ClefExecutor",
             payload="protocol.payloads:TextRequest",
+            options=clef.OPTIONS,
             default_max_requests=None,
             retire_on_error=True,
             native="frontend.families.clef.profile:ClefNative",
@@ -129,29 +139,32 @@ BUILT_IN: Final[dict[str, Family]] = {
             processor="frontend.families.laya.processor:LayaProcessor",
             executor="executor_host.executors.laya.executor:LayaExecutor",
             payload="protocol.payloads:MarkedRowsRequest",
+            options=laya.OPTIONS,
             default_max_requests=None,
             retire_on_error=True,
             native="frontend.families.laya.profile:LayaNative",
             inspect="executor_host.executors.laya.checkpoint:inspect",
-            marks=("rl_agent_config.json",),
+            marks=(laya.CONFIG,),
             needs_path="the folder of a checkpoint",
-            front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
+            front_files=laya.FRONT_FILES,
         ),
         Family(
             name="embedding",
             processor="frontend.families.embedding.processor:EmbeddingProcessor",
             executor="executor_host.executors.embedding.executor:EmbeddingExecutor",
             payload="protocol.payloads:RowsRequest",
+            options=embedding.OPTIONS,
             inspect="executor_host.executors.embedding.checkpoint:inspect",
             marks=("modules.json",),
             needs_path="the folder of a sentence encoder",
-            front_files=("tokenizer.json", "sentence_bert_config.json"),
+            front_files=embedding.FRONT_FILES,
         ),
         Family(
             name="transformers",
             processor="frontend.families.transformers.processor:TransformersProcessor",
             executor="executor_host.executors.transformers.executor:TransformersExecutor",
             payload="protocol.payloads:TextRequest",
+            options=transformers.OPTIONS,
             inspect="executor_host.executors.transformers.checkpoint:inspect",
             marks=("config.json", "*.gguf"),
             needs_path="the folder of a checkpoint, or a GGUF file",

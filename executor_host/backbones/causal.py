@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host.backbones import packing, prefix
+from executor_host.backbones import kept, packing, prefix
 from executor_host.backbones.qwen3_5 import FORK_BYTES, PASS_PADDING, SUFFIX_TOKENS
 
 Tokens: TypeAlias = NDArray[np.int64]
@@ -83,10 +83,21 @@ class Reader:
     """Reads rows on one device. One thread, like everything that owns a device."""
 
     def __init__(
-        self, forward: Forward, make_cache: Callable[[], Any], device: Any, *, way: Way, least: int | None = None
+        self,
+        forward: Forward,
+        make_cache: Callable[[], Any],
+        device: Any,
+        *,
+        way: Way,
+        least: int | None = None,
+        kept_bytes: int = 0,
+        segment: int | None = None,
     ) -> None:
         """`make_cache`: an empty cache of the model. `least`: tokens that a state must save to be made; None: that of
-        the device."""
+        the device. `kept_bytes`: memory for prefixes that are kept between requests (kept.py), 0 for none; `segment`:
+        tokens of a segment of theirs, None: that of the device. Raises `ValueError` for kept prefixes of a model whose
+        rows are read `alone`, and `kept.Unkeepable` at the first reading of a model that has such layers.
+        """
         self._forward = forward
         self._make_cache = make_cache
         self._device = device
@@ -94,9 +105,20 @@ class Reader:
         self._padding = PASS_PADDING[device.type]
         # A state costs a pass of its own, and so does a row that is not padded into another one's pass.
         self._least = self._padding if least is None else least
+        self._kept: kept.KeptPrefixes | None = None
+        if kept_bytes:
+            if way == "alone":
+                raise ValueError("a prefix can only be kept of a model that goes on from states")
+            segment = kept.SEGMENT_TOKENS[device.type] if segment is None else segment
+            self._kept = kept.KeptPrefixes(kept_bytes, segment, make_cache, self._extend)
 
     def __repr__(self) -> str:
         return f"<Reader {self._way} on {self._device}>"
+
+    @property
+    def kept(self) -> kept.KeptPrefixes | None:
+        """What is kept between requests; None when nothing is."""
+        return self._kept
 
     def read(self, rows: Sequence[Row], check: Callable[[], None]) -> Reading:
         """The numbers of every row, in order.
@@ -116,7 +138,13 @@ class Reader:
                 return Reading(numbers, sum(lengths), shared=False)
             shareable = [row.tokens[: int(row.positions[0]) + 1] for row in rows]
             node = prefix.tree(shareable, lengths, self._least) if rows else prefix.Node(0, (), ())
-            self._read(node, None, rows, numbers, check)
+            state = None
+            if self._kept is not None and rows:
+                length = _kept_length(node, shareable, self._kept.segment)
+                if length:
+                    kept_node = self._kept.read(rows[0].tokens[:length], check)
+                    state = self._state(self._kept.restore(kept_node), length)
+            self._read(node, state, rows, numbers, check)
         processed = node.tokens(lengths)
         return Reading(numbers, processed, shared=processed < sum(lengths))
 
@@ -154,14 +182,19 @@ class Reader:
 
     def _advance(self, state: _State | None, tokens: Tokens) -> _State:
         """The state after `tokens`, which begin with those of `state`; that one stays as it is."""
-        import torch
-
         cache = self._make_cache() if state is None else _fork(state.cache, 1)
         before = 0 if state is None else state.tokens
-        ids = self._upload(tokens[None, before:])
-        self._forward(ids, torch.empty(1, 0, dtype=torch.int64, device=self._device), cache, {})
-        size = sum(tensor.nbytes for layer in cache.layers for tensor in _tensors(layer))
-        return _State(cache, len(tokens), size)
+        self._extend(cache, tokens[before:], before)
+        return self._state(cache, len(tokens))
+
+    def _extend(self, cache: Any, tokens: NDArray[Any], before: int) -> None:
+        """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
+        import torch
+
+        self._forward(self._upload(tokens[None]), torch.empty(1, 0, dtype=torch.int64, device=self._device), cache, {})
+
+    def _state(self, cache: Any, tokens: int) -> _State:
+        return _State(cache, tokens, sum(tensor.nbytes for layer in cache.layers for tensor in _tensors(layer)))
 
     def _forks(self, state: _State | None) -> int:
         """How many rows may go on from a state at a time; a copy exists twice while a row's end is appended to it."""
@@ -206,6 +239,15 @@ class Reader:
         import torch
 
         return torch.from_numpy(values).to(self._device)
+
+
+def _kept_length(node: prefix.Node, shareable: Sequence[Tokens], segment: int) -> int:
+    """How many tokens, with which all rows begin, are read as a kept prefix: what they share, or of a row that shares
+    nothing as many whole segments as there are before its first position."""
+    if len(shareable) == 1:
+        before = len(shareable[0]) - 1
+        return before - before % segment
+    return node.prefix
 
 
 def _some_row(node: prefix.Node) -> int:

@@ -7,6 +7,8 @@ The forward is that of transformers (`qwen3_5_text`); what is decided here is wh
     shared   what the rows have in common is read once, its state is copied to the branches, and the rows'
              own ends are read from there (prefix.py); rows that share nothing run alone
     auto     shared where the published thresholds are reached, packed otherwise
+    kept     with memory for it: the prefix of every request is read in fixed segments, and is kept for the next one
+             (kept.py); the rows' own ends are read from there, as in shared
 
 Padding needs no mask. Of four layers three are linear attention, which carries a state and a short convolution
 from left to right, and one is causal attention: none of them looks to the right, so a padded row's real tokens
@@ -31,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import packing, prefix
+from executor_host.backbones import kept, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -73,6 +75,10 @@ class Settings:
     """Memory for copies of a shared state; None: that of the device in `FORK_BYTES`."""
     suffix_tokens: int | None = None
     """Row ends in one pass; None: that of the device in `SUFFIX_TOKENS`."""
+    kept_bytes: int = 0
+    """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
+    segment: int | None = None
+    """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,11 @@ class Reading:
 
     hidden: Any
     """torch tensor [rows, hidden size] of the model's dtype, on its device."""
-    execution: Execution
+    execution: Execution | Literal["kept"]
     """What was done: never `auto`."""
     processed: int
-    """Tokens read, padding not counted."""
+    """Tokens read, padding not counted. Those of a kept prefix count once, whether they were read again or not: equal
+    requests have equal readings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,10 @@ class Qwen35:
         self._suffix_tokens = SUFFIX_TOKENS[kind] if settings.suffix_tokens is None else settings.suffix_tokens
         self._max_padding = PASS_PADDING[kind]
         self._shared_requests = self._auto_independent_requests = self._saved_tokens = 0
+        self._kept: kept.KeptPrefixes | None = None
+        if settings.kept_bytes:
+            segment = kept.SEGMENT_TOKENS[kind] if settings.segment is None else settings.segment
+            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, self._extend)
         self._graphs: Graphs | None = None
         if settings.graphs:
             if kind != "cuda":
@@ -150,19 +161,27 @@ class Qwen35:
             "auto_independent_requests": self._auto_independent_requests,
             "saved_tokens": self._saved_tokens,
         }
+        if self._kept is not None:
+            counts["kept"] = self._kept.statistics()
         if self._graphs is not None:
             counts["graph"] = self._graphs.statistics()
         return counts
 
-    def read(self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None]) -> Reading:
+    def read(
+        self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None], shared: int = 0
+    ) -> Reading:
         """The last hidden state of every row, in order.
 
         `rows`: at least one, each one dimension of 1 or more ids below `vocabulary`. `questions`: of each row,
-        equal for neighbours of the same question. `check` is called before every pass and ends the reading by
-        raising. The device may still be working on the result on return.
+        equal for neighbours of the same question. `shared`: tokens with which all rows begin and other requests may
+        begin, too, for kept prefixes; 0: what the rows have in common. `check` is called before every pass and ends
+        the reading by raising. The device may still be working on the result on return.
         """
         import torch
 
+        if self._kept is not None:
+            with torch.inference_mode():
+                return self._from_kept(self._kept, rows, questions, check, shared)
         settings = self._settings
         total = sum(map(len, rows))
         plan = prefix.plan(rows, questions) if settings.execution in ("shared", "auto") else None
@@ -200,7 +219,7 @@ class Qwen35:
         """Drops the recordings and the model. May be called twice."""
         if self._graphs is not None:
             self._graphs.close()
-        self._model = self._graphs = None
+        self._model = self._graphs = self._kept = None
 
     # Passes without a state
 
@@ -229,23 +248,61 @@ class Qwen35:
 
     # Passes from a state
 
+    def _from_kept(
+        self,
+        prefixes: kept.KeptPrefixes,
+        rows: Sequence[Tokens],
+        questions: Sequence[int],
+        check: Callable[[], None],
+        shared: int,
+    ) -> Reading:
+        """As `read`. What is kept, and how the rest is read, is a matter of these rows alone, and never of what is
+        there already."""
+        import torch
+
+        shortest = min(map(len, rows)) - 1  # each row keeps an end to be read at
+        if shared:
+            length = min(shared, shortest)
+        elif len(rows) > 1:
+            length = prefix.common(rows)
+        else:
+            length = shortest - shortest % prefixes.segment
+        plan = prefix.plan(rows, questions)
+        branches = (prefix.Branch(range(len(rows)), 0),) if plan is None else plan.branches
+        root = None
+        if length:
+            node = prefixes.read(rows[0][:length], check)
+            root = _State(prefixes.restore(node), length)
+        processed = sum(map(len, rows)) - (len(rows) - 1) * length
+        for branch in branches:
+            processed -= (len(branch.rows) - 1) * max(0, branch.prefix - length)
+        hidden = self._branches(rows, branches, root, check)
+        return Reading(torch.cat(hidden), "kept", processed)
+
     def _shared(self, rows: Sequence[Tokens], plan: prefix.Plan, check: Callable[[], None]) -> list[Any]:
         check()
         root = self._advance(None, rows[0][: plan.root]) if plan.root else None
+        return self._branches(rows, plan.branches, root, check)
+
+    def _branches(
+        self, rows: Sequence[Tokens], branches: Sequence[prefix.Branch], root: _State | None, check: Callable[[], None]
+    ) -> list[Any]:
+        """Hidden states [rows of a group, size] of the rows of every branch, which go on from `root`."""
         hidden: list[Any] = []
-        for branch in plan.branches:
+        start = root.tokens if root else 0
+        for branch in branches:
             members = [rows[row] for row in branch.rows]
-            if not branch.prefix:
+            state = root
+            if branch.prefix > start:
+                check()
+                state = self._advance(root, members[0][start : branch.prefix])
+            if state is None:
                 hidden += self._independent(members, check, max_rows=1)
                 continue
-            state = root
-            if state is None or branch.prefix > state.tokens:
-                check()
-                state = self._advance(root, members[0][plan.root : branch.prefix])
-            ends = [row[branch.prefix :] for row in members]
+            ends = [row[state.tokens :] for row in members]
             for chunk in packing.groups(
                 [len(end) for end in ends],
-                max_rows=self._forks(branch.prefix, max(map(len, ends))),
+                max_rows=self._forks(state.tokens, max(map(len, ends))),
                 max_tokens=None,
                 max_padded=self._suffix_tokens,
                 max_padding=self._max_padding,
@@ -259,15 +316,22 @@ class Qwen35:
 
     def _advance(self, state: _State | None, tokens: Tokens) -> _State:
         """The state after `tokens` more tokens; the one given stays as it is."""
-        from transformers import DynamicCache
-
         if state is None:
-            cache, before = DynamicCache(config=self._model.config), 0
+            cache, before = self._empty_cache(), 0
         else:
             cache, before = self._fork(state, 1), state.tokens
+        self._extend(cache, tokens, before)
+        return _State(cache, before + len(tokens))
+
+    def _empty_cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self._model.config)
+
+    def _extend(self, cache: Any, tokens: NDArray[Any], before: int) -> None:
+        """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache)
-        return _State(cache, before + len(tokens))
 
     def _fork(self, state: _State, rows: int) -> Any:
         """A cache that holds the state `rows` times and shares no memory with it: the linear layers write theirs in

@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError
+from protocol.options import NO_OPTIONS, OptionError, OptionTable
 
 Progress: TypeAlias = Callable[[float, str], None]
 """Called with the fraction done, within [0, 1] and never falling, and a few words for people."""
@@ -68,13 +69,22 @@ def warming_up() -> Iterator[None]:
 class Executor(ABC):
     """Loads one checkpoint and executes admitted units, one at a time."""
 
-    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
-        """`path`: the checkpoint, None for the family's default. `options`: the model's configuration.
+    OPTIONS: ClassVar[OptionTable] = NO_OPTIONS
+    """The options of the family: `Family.options`."""
 
-        Cheap: no heavy import, no file is read. Raises `ConfigurationError` for options the family lacks.
+    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
+        """`path`: the checkpoint, None for the family's default. `options`: the model's configuration; `self.options`
+        has all options of the family with their values.
+
+        Cheap: no heavy import, no file is read. Raises `ConfigurationError` for an option that `OPTIONS` refuses. The
+        configuration was checked by the same table before this process was started; a host that is started by hand, or
+        by a supervisor of another version, is not trusted to have done so.
         """
         self.path = path
-        self.options = dict(options)
+        try:
+            self.options = self.OPTIONS.complete(options)
+        except OptionError as error:
+            raise ConfigurationError(error.message) from None
 
     @abstractmethod
     def load(self, progress: Progress) -> Mapping[str, object]:

@@ -14,11 +14,10 @@ import os
 import signal
 from collections.abc import Callable, Collection
 
-import zmq
-
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.remote import RemoteHost, RemoteLauncher
+from protocol.transport import keys
 
 
 class RayHost(ProcessHandle):
@@ -76,14 +75,14 @@ class RayLauncher(HostLauncher):
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
         """Raises `OSError` when the driver ends before its actor has dialled in. Cancelled: the driver is ended."""
-        public, secret = zmq.curve_keypair()
+        own = keys.pair()
         order = {
             "ray": dict(spec.deployment.ray or {}),
             "connect": self._remote.address,
             "model": spec.deployment.name,
             "family": spec.deployment.family,
-            "public": public.decode(),
-            "secret": secret.decode(),
+            "public": own.public.decode(),
+            "secret": own.secret.decode(),
             "server": self._remote.own.public.decode(),
         }
         source = f"{spec.deployment.id} {spec.incarnation}"
@@ -100,7 +99,7 @@ class RayLauncher(HostLauncher):
             )
         finally:
             os.close(descriptor)
-        dialled = asyncio.ensure_future(self._remote.start(spec, public))
+        dialled = asyncio.ensure_future(self._remote.start(spec, own.public))
         ended = asyncio.ensure_future(driver.wait())
         try:
             await asyncio.wait([dialled, ended], return_when=asyncio.FIRST_COMPLETED)

@@ -20,16 +20,14 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import zmq
-import zmq.asyncio
-from zmq.auth.asyncio import AsyncioAuthenticator
 
-from executor_host import curve
 from executor_host.launch.base import HostLauncher, HostSpec, Listener, ProcessExit, ProcessHandle, RemoteHosts
-from protocol.curve import DOMAIN, Security
+from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
+from protocol.transport import authentication, keys
 
 LISTENING_TIMEOUT_S = 10.0
 """From ASSIGNED to LISTENING: the host only has to bind a socket."""
@@ -114,18 +112,16 @@ class RemoteLauncher(HostLauncher):
         listen: Callable[[str, Receiver, Security], Listener],
     ) -> None:
         """`models`: the family of each model whose hosts dial in. `listen(address, receive, security)` binds a ROUTER
-        of `context` in the running loop. Raises `ConfigurationError`, and what `listen` raises."""
-        self.own = curve.read_pair(where.key)
+        of `context` in the running loop. Raises `KeyFileError`, and what `listen` raises."""
+        self.own = keys.read_pair(where.key)
         self._lease_s = where.lease_s
         self._say = say
         self._models = models
         self._version = metadata.version("framehost")
         self._waiting: list[_Place] = []
         self._hosts: dict[bytes, RemoteHost] = {}
-        self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.shadow(context))
-        self._allowed = curve.Allowed(() if where.allow is None else curve.read_allowed(where.allow))
-        self._authenticator.configure_curve_callback(DOMAIN.decode(), self._allowed)
-        self._authenticator.start()
+        self._allowed = keys.Allowed(() if where.allow is None else keys.read_allowed(where.allow))
+        self._authenticator = authentication.in_loop(context, self._allowed)
         self._socket = listen(where.address, self._heard, Security(self.own, where.lease_s))
 
     @property

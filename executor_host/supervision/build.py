@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import secrets
@@ -20,7 +21,7 @@ from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.front_lane import FrontLane
 from executor_host.supervision.front_slot import FrontCommand, FrontSlot
 from executor_host.supervision.host_slot import Surroundings
-from executor_host.supervision.launchers import Dial, Launchers, Listen
+from executor_host.supervision.launchers import Launchers
 from executor_host.supervision.life import ServerLife
 from executor_host.supervision.listeners import Listeners
 from executor_host.supervision.log_writer import LogWriter
@@ -31,6 +32,7 @@ from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
 from executor_host.supervision.server import Parts, Server
 from protocol import addresses
+from protocol.transport.loop import listen
 
 LAST_LINES_S = 1.0
 """How long the end waits for the reader of the log."""
@@ -59,21 +61,18 @@ class Settings:
     """Where hosts dial in that others start."""
 
 
-def build(
-    settings: Settings, listeners: Listeners, log: LogWriter, listen: Listen, dial: Dial, successor: Successor
-) -> Server:
+def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor) -> Server:
     """A server that is ready to run in the running loop. `listeners` and `log`: opened by the caller, who closes them.
     `successor`: as for `Orders`. Raises `HostsUnusable`."""
+    loop = asyncio.get_running_loop()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     console, clock, directory = Console(log), AwakeClock(), listeners.main.directory
     life, deaths, mint, epoch = ServerLife(console.say), Deaths(), _minting(), secrets.token_hex(4)
     management = addresses.management(directory.launch)
-    lane = FrontLane(lambda receive: listen(context, management, receive), console.say, life)
+    lane = FrontLane(lambda receive: listen(loop, context, management, receive), console.say, life)
     launchers = Launchers(
         console,
         context,
-        listen,
-        dial,
         hidden=settings.hidden,
         where=settings.hosts,
         dialling_in={spec.name: spec.family for spec, _ in settings.models if spec.remote},
@@ -121,6 +120,7 @@ def build(
     orders = Orders(life, console, fleet, Changes(fleet, clock), names, successor)
     reports = Reports(life, lane, log, listeners, fleet, front, orders.swaps, deaths)
     Management(life, lane, console, fleet, front, orders, reports)
+    probes = None if listeners.health is None else ProbeServer(listeners.health, reports.health)
     parts = Parts(
         life=life,
         clock=clock,
@@ -131,8 +131,13 @@ def build(
         front=front,
         orders=orders,
         renewal=renewal,
-        probes=None if listeners.health is None else ProbeServer(listeners.health, reports.health),
-        close=(lane.close, launchers.close, lambda: context.destroy(linger=None)),
+        probes=probes,
+        close=(
+            lane.close,
+            launchers.close,
+            *([] if probes is None else [probes.close]),
+            lambda: context.destroy(linger=None),
+        ),
         last_lines=lambda: log.close(LAST_LINES_S),
     )
     return Server(parts, settings.models, management=management, drain_s=settings.drain_s)

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import zmq
 
-from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, Listener, ProcessHandle, RemoteHosts
+from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessHandle, RemoteHosts
 from executor_host.launch.local import LocalLauncher
 from executor_host.supervision.console import Console
-from protocol.curve import Security
+from protocol.transport import monitor
+from protocol.transport.loop import dial, listen
 
 if TYPE_CHECKING:
     from executor_host.launch.remote import RemoteLauncher
 
 Receive = Callable[[list[bytes]], None]
-
-
-class Listen(Protocol):
-    """Binds a ROUTER in the running loop. Raises `zmq.ZMQError`."""
-
-    def __call__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: str, receive: Receive, security: Security | None = None
-    ) -> Listener: ...
-
-
-class Dial(Protocol):
-    """Connects a DEALER in the running loop. Raises `zmq.ZMQError`."""
-
-    def __call__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        address: str,
-        receive: Receive,
-        *,
-        identity: str,
-        security: Security | None,
-        on_connection: Callable[[zmq.Event], None] | None,
-    ) -> Connection: ...
 
 
 class HostsUnusable(Exception):
@@ -52,8 +31,6 @@ class Launchers:
         self,
         console: Console,
         context: zmq.Context[zmq.Socket[bytes]],
-        listen: Listen,
-        dial: Dial,
         *,
         hidden: Collection[str],
         where: RemoteHosts | None,
@@ -64,26 +41,26 @@ class Launchers:
         `dialling_in`, the family of each model that has such. `epoch`: of this supervisor. Raises `HostsUnusable`."""
         self._console = console
         self._context = context
-        self._dial = dial
+        self._loop = asyncio.get_running_loop()
         self._epoch = epoch
         self._hidden = hidden
         self._local = LocalLauncher(console.say, hidden=hidden)
-        self._remote = None if where is None else self._take_hosts(where, dialling_in, listen)
+        self._remote = None if where is None else self._take_hosts(where, dialling_in)
 
-    def _take_hosts(self, where: RemoteHosts, families: Mapping[str, str], listen: Listen) -> RemoteLauncher:
-        from executor_host.errors import ConfigurationError
+    def _take_hosts(self, where: RemoteHosts, families: Mapping[str, str]) -> RemoteLauncher:
         from executor_host.launch.remote import RemoteLauncher  # pyzmq's authenticator is only for this
+        from protocol.transport.keys import KeyFileError
 
-        context = self._context
+        loop, context = self._loop, self._context
         try:
             return RemoteLauncher(
                 where,
                 context,
                 self._console.say,
                 families,
-                lambda address, receive, security: listen(context, address, receive, security),
+                lambda address, receive, security: listen(loop, context, address, receive, security=security),
             )
-        except (ConfigurationError, zmq.ZMQError) as error:
+        except (KeyFileError, zmq.ZMQError) as error:
             raise HostsUnusable(f"hosts cannot dial in at {where.address}: {error}") from error
 
     def of(self, deployment: DeploymentSpec) -> HostLauncher:
@@ -101,11 +78,12 @@ class Launchers:
         """A control lane to a host. When the connection of a remote one is gone, its `process` is lost. Raises
         `zmq.ZMQError`."""
 
-        def changed(event: zmq.Event) -> None:
-            if event == zmq.EVENT_DISCONNECTED:
+        def changed(event: monitor.Event) -> None:
+            if event == monitor.LOST:
                 process.lost()
 
-        return self._dial(
+        return dial(
+            self._loop,
             self._context,
             address,
             receive,

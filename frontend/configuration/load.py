@@ -70,13 +70,14 @@ from frontend.configuration.model import (
     ModelConfig,
 )
 from frontend.configuration.toml_file import ConfigurationError, Key, TomlDocument
-from frontend.families.base import FamilyOptionError, Processor
+from frontend.families.base import Processor
 from frontend.requests.questions import ALIASES, PREFIXES
 from protocol import families
 from protocol.errors import ProtocolError
 from protocol.frames import encode
 from protocol.limits import MAX_NAME_CHARS
 from protocol.messages import Deployment
+from protocol.options import OptionError
 
 EMBEDDED_MODEL = "sparrow"
 TRACING_MODULE = "opentelemetry.exporter.otlp.proto.http"
@@ -297,10 +298,10 @@ def _model(name: str, fields: Any, timeout_s: float, source: TomlDocument) -> Mo
         family = families.find(fields["family"])
     except families.UnknownFamily as error:
         source.fail((*key, "family"), str(error))
-    processor = _processor(family, (*key, "family"), source)
+    _check_halves(family, (*key, "family"), source)
     try:
-        processor.check_options(options)
-    except FamilyOptionError as error:
+        family.options.complete(options)
+    except OptionError as error:
         source.fail((*key, "options", error.key), error.message)
     path = fields.get("path")
     if path == "":
@@ -411,17 +412,19 @@ def successor(model: ModelConfig, settings: Mapping[str, Any], timeout_s: float)
     )
 
 
-def _processor(family: families.Family, key: Key, source: TomlDocument) -> type[Processor]:
-    """The front's half, imported; of the others, only that they are there. A stranger's module can raise anything."""
+def _check_halves(family: families.Family, key: Key, source: TomlDocument) -> None:
+    """Refuse a family whose front half cannot be imported, or whose other halves are not there. A stranger's module can
+    raise anything."""
     part = "processor"
     try:
         processor = families.resolve(family.processor)
         if not (isinstance(processor, type) and issubclass(processor, Processor)):
             raise TypeError("it is not a Processor")
+        if family.options != processor.OPTIONS:
+            raise TypeError("its OPTIONS are not those of the Family")
         for part in ("executor", "payload", *(["native"] if family.native else [])):
             families.locate(getattr(family, part))
     except Exception as error:
         reference = getattr(family, part)
         why = f"{type(error).__name__}: {error}"
         source.fail(key, f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
-    return processor

@@ -15,35 +15,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from frontend.requests.answers import Answer
 from frontend.requests.questions import DecisionRequest
-
-EXACT_FLOAT: Final = 2**53
-"""Whole numbers up to here are numbers of a float, too."""
-
-
-class FamilyOptionError(ValueError):
-    """An option of a model's configuration is unknown or has the wrong type. `key` names it."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-        self.message = message
+from protocol.options import NO_OPTIONS, OptionTable
 
 
 class AssetError(Exception):
     """What the front needs of a checkpoint cannot be read, or is not what the host has loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a family: the type of its value, the value when absent, and what it does, for people."""
-
-    type: type
-    default: object
-    help: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +62,8 @@ class Decision:
 class Processor(ABC):
     """Prepares and finishes the requests of one deployment. Safe to call from several threads at once."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {}
-    """The options the family has, by configuration key."""
+    OPTIONS: ClassVar[OptionTable] = NO_OPTIONS
+    """The options of the family: `Family.options`."""
 
     PREPARE_WEIGHT: ClassVar[int] = 1
     """How many times as long as reading JSON `prepare` takes on the same bytes: tokenizing families leave the
@@ -94,28 +74,12 @@ class Processor(ABC):
         still validates as the family does. `options`: the model's configuration, defaults filled in here.
         `path`: the checkpoint on this machine, None for the family's default.
 
-        Raises `FamilyOptionError`, and `AssetError` when there are facts and what is at `path` does not agree
+        Raises `OptionError`, and `AssetError` when there are facts and what is at `path` does not agree
         with them. Without facts a family that needs the checkpoint waits with its complaint until `prepare`.
         """
         self.facts = facts
-        self.options = self.check_options(options)
+        self.options = self.OPTIONS.complete(options)
         self.path = path
-
-    @classmethod
-    def check_options(cls, options: Mapping[str, object]) -> dict[str, object]:
-        """All options of the family with their values. Raises `FamilyOptionError` naming the first bad key."""
-        values = {key: option.default for key, option in cls.OPTIONS.items()}
-        for key, value in options.items():
-            option = cls.OPTIONS.get(key)
-            if option is None:
-                known = ", ".join(sorted(cls.OPTIONS)) or "none"
-                raise FamilyOptionError(key, f"there is no option {key!r}; known options: {known}")
-            whole = option.type is float and type(value) is int and abs(value) <= EXACT_FLOAT
-            if not whole and type(value) is not option.type:
-                wrong = type(value).__name__
-                raise FamilyOptionError(key, f"the option {key!r} is {wrong}; {option.type.__name__} is expected")
-            values[key] = option.type(value)
-        return values
 
     @abstractmethod
     def prepare(self, request: DecisionRequest) -> Prepared:

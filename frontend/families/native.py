@@ -4,8 +4,8 @@
                                        absorb(each output) ^            any error --refusal--> status and text
 
 A model may have a native listener beside the main port (`[models.NAME.native]`). There the grammar is the
-family's alone, and a `NativeProfile` is all that differs: `frontend.http.native` asks it in the order below,
-and queue, budgets, deadlines and hosts are the same ones that the main port uses.
+family's alone, and a `NativeProfile` is all that differs: `frontend.serving.pipeline` has the same steps for it as for
+the main port, with the same queue, budgets, deadlines and hosts, and refuses in this order:
 
     media type ─▶ request slot ─▶ body ─▶ ready? (READY_FIRST) ─▶ prepare ─▶ slot refused? ─▶ cost ─▶ host?
        415         (remembered)   413         503                  4xx           503         503      503

@@ -7,6 +7,7 @@ from aiohttp import web
 from frontend.http import (
     access,
     admin,
+    decisions,
     exposition,
     gemini,
     ingress,
@@ -19,8 +20,8 @@ from frontend.http import (
 )
 from frontend.serving.server import Server
 
-_SYSTEM_ONE = routes.decisions(systemone, streams=True)
-_OPENROUTER = routes.decisions(openrouter)
+_SYSTEM_ONE = decisions.route(systemone, streams=True)
+_OPENROUTER = decisions.route(openrouter)
 
 POST = (
     ("/v1/systemone", _SYSTEM_ONE),
@@ -28,9 +29,9 @@ POST = (
     ("/api/v1/systemone", _OPENROUTER),
     ("/api/alpha/decisions", _OPENROUTER),
     ("/alpha/decisions", _OPENROUTER),
-    ("/v1/decisions", routes.decisions_by_shape),
-    ("/decisions", routes.decisions_by_shape),
-    ("/v1beta/decisions", routes.decisions(gemini)),
+    ("/v1/decisions", decisions.by_shape),
+    ("/decisions", decisions.by_shape),
+    ("/v1beta/decisions", decisions.route(gemini)),
     *((path, routes.no_such_capability) for path in openapi.MISDIRECTED),
 )
 GET = (

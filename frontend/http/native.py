@@ -1,29 +1,29 @@
 """The native listener of one model: POST /v1/systemone and GET /health as the family's original server has them.
 
-The order of the steps is here, the words and numbers are the family's (`frontend.families.native`). Nothing
-else of the main port is there: no other route, no second spelling with a slash, no field of the System One
-dialect. Two headers of ours work on it all the same, since no client of the original sends them by accident:
-`x-framehost-timeout-ms`, and an `x-request-id`, which comes back if one was sent.
+The order of the steps is `frontend.serving.pipeline`'s, the words and numbers are the family's
+(`frontend.families.native`). Nothing else of the main port is there: no other route, no second spelling with a slash,
+no field of the System One dialect. Two headers of ours work on it all the same, since no client of the original sends
+them by accident: `x-framehost-timeout-ms`, and an `x-request-id`, which comes back if one was sent.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from aiohttp import hdrs, web
 
-from frontend.errors import DeadlineExceeded, ExecutionStopped, RequestError, RequestTooLarge, TimedOut
+from frontend.errors import ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
 from frontend.http import access, ingress, names, routes
-from frontend.runtime.admission import Permit
-from frontend.runtime.context import ExecutionContext
-from frontend.serving.deployment import Deployment, Moved
+from frontend.observation.record import RequestRecord
+from frontend.runtime.admission import BoundedAdmission, Permit
+from frontend.serving import pipeline
+from frontend.serving.absorbing import Absorbing
+from frontend.serving.deployment import Deployment
 from frontend.serving.server import Server
-from protocol.states import Role
 
 NAME = web.AppKey("native_model", str)
 
@@ -52,107 +52,87 @@ def build(server: Server, name: str, *, loopback: bool = False) -> web.Applicati
 
 async def decide(request: web.Request) -> web.StreamResponse:
     """POST /v1/systemone."""
+    exchange = Exchange(request, _deployment(request).name)
     # None of our headers: the original has none.
-    return await routes.handled(request, _decide, _error_response, dialect="native", timing=False)
+    return await routes.handled(request, exchange.answer, _error_response, dialect="native", timing=False)
 
 
-async def _decide(server: Server, request: web.Request, record: Any) -> web.Response:
-    deployment = _deployment(request)
-    record.model = deployment.name
-    profile = deployment.native
-    server.refuse_when_draining()
-    if profile.JSON_ONLY and request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower() != (
-        "application/json"
-    ):
-        raise NativeRefusal(415, profile.MEDIA_TYPE)
-    deadline = record.received + server.timeout_s(request.headers.get(routes.TIMEOUT_HEADER))
-    uploaded = False
-    with (
-        ExecutionContext(clock=server.clock, deadline=deadline, observer=record.observe) as context,
-        context.cancel_on_exit() as guard,
-    ):
+class Exchange:
+    """One request of a native listener: the family parses it and answers it, in its own words. See
+    `pipeline.Exchange`."""
+
+    PARSES: ClassVar[bool] = False
+
+    __slots__ = ("_name", "_profile", "_request")
+
+    def __init__(self, request: web.Request, name: str) -> None:
+        """`name`: of the listener's model."""
+        self._request = request
+        self._name = name
+        self._profile = request.app[routes.SERVER].deployments[name].native
+
+    async def answer(self, server: Server, request: web.Request, record: RequestRecord) -> web.Response:
+        """The response of a decision, or one `RequestError`."""
+        record.model = self._name
+        return _respond(request, 200, dict(await pipeline.answered(server, self, record, record.observe)))
+
+    # What `pipeline` asks of it
+
+    @property
+    def timeout_ms(self) -> str | None:
+        return self._request.headers.get(routes.TIMEOUT_HEADER)
+
+    def check_head(self) -> None:
+        said = self._request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+        if self._profile.JSON_ONLY and said != "application/json":
+            raise NativeRefusal(415, self._profile.MEDIA_TYPE)
+
+    def alone(self, server: Server) -> Deployment | None:
+        return server.deployments[self._name]
+
+    def admit(self, ingress_: BoundedAdmission) -> Permit:
         try:
-            with server.deadlines.at(deadline):
-                # The slot is reserved before the upload; that there is none is said only to a request that is valid.
-                routes.early_slot(deployment, context)
-                with ExitStack() as upload:
-                    permit = upload.enter_context(_admitted(request, server, profile))
-                    body = await _body(request, permit, profile)
-                    uploaded = True
-                    record.uploaded()
-                    document = await _decided(server, deployment.name, body, upload, context, record)
-        except (TimeoutError, DeadlineExceeded):
-            raise TimedOut(TIMED_OUT if uploaded else TIMED_OUT_UPLOADING) from None
-        guard.disarm()
-    return _respond(request, 200, dict(document))
+            return ingress.admit(self._request, ingress_, self._profile.MAX_BODY_BYTES)
+        except RequestTooLarge:
+            raise NativeRefusal(413, self._profile.BODY_TOO_LARGE) from None
 
-
-async def _decided(
-    server: Server, name: str, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
-) -> Mapping[str, Any]:
-    """The document of whatever `name` means now that the body is there; `upload` is closed when it is no more one."""
-    while True:
-        if server.resolve(name).role is Role.HELD:
-            upload.close()  # waiting for the end of a swap is no upload
-        deployment = await server.taker(name, context, record)
+    async def upload(self, permit: Permit) -> bytes:
         try:
-            with deployment.in_use:
-                return await _decided_by(server, deployment, body, upload, context, record)
-        except Moved:
-            continue
+            return await ingress.read_body(self._request, permit, self._profile.MAX_BODY_BYTES)
+        except RequestTooLarge:
+            raise NativeRefusal(413, self._profile.BODY_TOO_LARGE) from None
 
+    def parse(self, body: bytes) -> bytes:
+        return body
 
-async def _decided_by(
-    server: Server, deployment: Deployment, body: bytes, upload: ExitStack, context: ExecutionContext, record: Any
-) -> Mapping[str, Any]:
-    # The slot that the upload has had, or the one of a deployment that was not meant yet when it began.
-    full = routes.early_slot(deployment, context)
-    # The incarnation may change while we wait: what is prepared belongs to this one's weights.
-    profile, identity = deployment.native, deployment.identity
-    if profile.READY_FIRST and not deployment.on_demand:
-        deployment.refuse_unless_ready()
-    prepared = await _prepared(deployment, profile, body, context)
-    upload.close()
-    if full is not None:
-        raise full
-    if deployment.cold and prepared.units:
-        await deployment.arrival(prepared, context, record)
-        profile, identity = deployment.native, deployment.identity
-        prepared = await _prepared(deployment, profile, body, context)
-    record.prepared()
-    since = server.clock()
-    outputs: list[object] = []
-    if prepared.units:
-        outputs = await deployment.execute(profile, identity, prepared, context, record)
-    return await deployment.computed(
-        context, prepared.work, lambda: profile.finish(prepared, outputs, server.clock() - since)
-    )
+    def model(self, asked: bytes) -> str | None:
+        return self._name
 
+    def family(self, deployment: Deployment) -> NativeProfile:
+        return deployment.native
 
-def _admitted(request: web.Request, server: Server, profile: NativeProfile) -> Permit:
-    """The ingress permit of this upload. Its size is the family's limit, not the server's."""
-    try:
-        return ingress.admit(request, server.ingress, profile.MAX_BODY_BYTES)
-    except RequestTooLarge:
-        raise NativeRefusal(413, profile.BODY_TOO_LARGE) from None
+    def waits(self, family: NativeProfile) -> bool:
+        return not family.READY_FIRST
 
+    def prepare(self, family: NativeProfile, asked: bytes) -> Prepared:
+        try:
+            return family.prepare(asked)
+        except (RequestError, ExecutionStopped):
+            raise
+        except Exception:
+            log.exception("model %s: a request could not be prepared", self._name)
+            raise NativeRefusal(500, family.PREPARATION_FAILED) from None
 
-async def _body(request: web.Request, permit: Permit, profile: NativeProfile) -> bytes:
-    try:
-        return await ingress.read_body(request, permit, profile.MAX_BODY_BYTES)
-    except RequestTooLarge:
-        raise NativeRefusal(413, profile.BODY_TOO_LARGE) from None
+    def absorbing(self, family: NativeProfile) -> Absorbing:
+        return family
 
+    def finish(
+        self, family: NativeProfile, prepared: Prepared, outputs: Sequence[object], seconds: float
+    ) -> Mapping[str, Any]:
+        return family.finish(prepared, outputs, seconds)
 
-async def _prepared(deployment: Deployment, profile: NativeProfile, body: bytes, context: ExecutionContext) -> Prepared:
-    size = len(body) * profile.PREPARE_WEIGHT
-    try:
-        return await deployment.computed(context, size, lambda: profile.prepare(body))
-    except (RequestError, ExecutionStopped):
-        raise
-    except Exception:
-        log.exception("model %s: a request could not be prepared", deployment.name)
-        raise NativeRefusal(500, profile.PREPARATION_FAILED) from None
+    def timed_out(self, record: RequestRecord, budget_s: float) -> RequestError:
+        return TimedOut(TIMED_OUT_UPLOADING if record.uploaded_s is None else TIMED_OUT)
 
 
 async def health(request: web.Request) -> web.Response:

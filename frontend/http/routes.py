@@ -1,12 +1,8 @@
-"""HTTP in, HTTP out: each handler reads what it needs, asks the server, and renders what it is told.
+"""HTTP in, HTTP out: what all routes share, and those that only look.
 
-    body ─▶ ingress ─▶ strict parse ─▶ dialect ─▶ deployment.decide ─▶ dialect ─▶ body
-              │            │             │              │
-              └────────────┴─────────────┴──────────────┴──▶ one RequestError ─▶ status and body
-
-Every response carries a request id. A client that leaves cancels its handler (pinned by a test): queued
-work is removed, running work keeps its permit until the host has answered. A client that half-closes its
-connection counts as gone.
+A decision is made by `frontend.serving.pipeline`; `decisions` and `native` are its two kinds of ports. Every response
+carries a request id. A client that leaves cancels its handler (pinned by a test): queued work is removed, running work
+keeps its permit until the host has answered. A client that half-closes its connection counts as gone.
 """
 
 from __future__ import annotations
@@ -26,20 +22,10 @@ from aiohttp import hdrs, web
 
 from frontend import limits
 from frontend.configuration.keys import Account
-from frontend.errors import DeadlineExceeded, InternalError, QueueFull, RequestError, TimedOut, UnknownModel
-from frontend.families.base import Decision
-from frontend.http import events, ingress, shapes
-from frontend.http.dialect import Dialect, public
+from frontend.errors import InternalError, RequestError, TimedOut, UnknownModel
+from frontend.http.dialect import public
 from frontend.http.events import EventStream
-from frontend.limits import ServerLimits
 from frontend.observation import access_log
-from frontend.observation.record import RequestRecord
-from frontend.requests import strict_json
-from frontend.requests.answers import Answer
-from frontend.requests.questions import DecisionRequest
-from frontend.runtime.context import ExecutionContext
-from frontend.runtime.signals import Admitted, Signal
-from frontend.serving import compute
 from frontend.serving.deployment import Deployment
 from frontend.serving.server import Server
 from protocol.states import RequestEvent
@@ -117,117 +103,6 @@ def identified(request: web.BaseRequest) -> dict[str, str]:
     return {"x-request-id": identifier, "x-typesafe-request-id": identifier}
 
 
-class Exchange:
-    """One request of the main port, and the dialect it is in as far as that is known.
-
-    Where several dialects share a path, the headers say which one until the body does.
-    """
-
-    __slots__ = ("_by_body", "_stream", "dialect")
-
-    def __init__(
-        self,
-        dialect: Dialect,
-        by_body: Callable[[object, Dialect], Dialect] | None = None,
-        stream: EventStream | None = None,
-    ) -> None:
-        self.dialect = dialect
-        self._by_body = by_body
-        self._stream = stream
-
-    def read(self, body: bytes, limits: ServerLimits, record: RequestRecord) -> DecisionRequest:
-        """The request in `body`. Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
-        document = strict_json.parse(body, max_depth=limits.depth)
-        if self._by_body is not None:
-            self.dialect = self._by_body(document, self.dialect)
-            record.dialect = self.dialect.NAME
-        return self.dialect.parse_request(document, limits)
-
-    async def decide(self, server: Server, request: web.Request, record: RequestRecord) -> web.StreamResponse:
-        """The answer, or one `RequestError`."""
-        stream = self._stream
-        if stream is None:
-            question, decision = await self._decide(server, request, record, record.observe)
-            return json_response(request, self.dialect.render(question, record.model, decision))
-
-        def observe(signal: Signal) -> None:
-            record.observe(signal)
-            if type(signal) is Admitted:
-                stream.admitted(record.model)
-
-        try:
-            question, decision = await self._decide(server, request, record, observe, stream.answer)
-        except asyncio.CancelledError:
-            stream.abandon()
-            raise
-        stream.done(self.dialect.render(question, record.model, decision))
-        return stream
-
-    async def _decide(
-        self,
-        server: Server,
-        request: web.Request,
-        record: RequestRecord,
-        observe: Callable[[Signal], None],
-        on_answer: Callable[[str, Answer], None] | None = None,
-    ) -> tuple[DecisionRequest, Decision]:
-        server.refuse_when_draining()
-        ingress.refuse_form(request)
-        deadline = record.received + server.timeout_s(request.headers.get(TIMEOUT_HEADER))
-        measures = server.limits
-        limit = measures.max_body_bytes
-        with (
-            ExecutionContext(clock=server.clock, deadline=deadline, observer=observe) as context,
-            context.cancel_on_exit() as guard,
-        ):
-            try:
-                with server.deadlines.at(deadline):
-                    full = None if (only := server.only) is None else early_slot(only, context)
-                    with ingress.admit(request, server.ingress, limit) as permit:
-                        body = await ingress.read_body(request, permit, limit)
-                        record.uploaded()
-                        if compute.fits_inline(len(body)):
-                            question = self.read(body, measures, record)
-                        else:
-                            question = await compute.in_pool(
-                                server.parser, context, lambda: self.read(body, measures, record)
-                            )
-                    record.model = server.resolve(question.model).name
-                    if full is not None:
-                        raise full
-                    _, decision = await server.decide(question, len(body), context, record, on_answer)
-            except (TimeoutError, DeadlineExceeded):
-                # The timer, or the runtime's own look at the clock just before it.
-                raise TimedOut(_timeout_text(record, deadline - record.received)) from None
-            guard.disarm()
-        return question, decision
-
-    def refuse(self, request: web.Request, error: RequestError) -> web.StreamResponse:
-        """The dialect's shape of an error, or the last event of a stream that has begun."""
-        if self._stream is not None and self._stream.begun:
-            self._stream.error(error)
-            return self._stream
-        status, document, headers = self.dialect.render_error(error)
-        return json_response(request, document, status=status, headers=headers)
-
-
-def decisions(dialect: Dialect, *, streams: bool = False) -> Handler:
-    """The handler of a path that has one dialect. `streams`: whether a client may ask for events instead."""
-
-    async def decide(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, encode, identified(request)) if streams and events.wanted(request) else None
-        exchange = Exchange(dialect, stream=stream)
-        return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
-
-    return decide
-
-
-async def decisions_by_shape(request: web.Request) -> web.StreamResponse:
-    """The handler of a path that several dialects share."""
-    exchange = Exchange(shapes.by_headers(request.headers), shapes.by_body)
-    return await handled(request, exchange.decide, exchange.refuse, dialect=exchange.dialect.NAME)
-
-
 async def handled(
     request: web.Request,
     work: Callable[[Server, web.Request, Any], Awaitable[web.StreamResponse]],
@@ -284,23 +159,6 @@ async def handled(
         level = logging.WARNING if loud else logging.INFO
         if access.isEnabledFor(level):
             access.log(level, "%s", access_log.line(record, status))
-
-
-def early_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
-    """Where a port serves one model, its slot is reserved before the upload, so that a slow upload cannot lose it.
-
-    When there is none, the refusal is returned and not raised: a bad body is 422 also while the queue is full.
-    """
-    try:
-        deployment.take_slot(context)
-    except QueueFull as refusal:
-        return refusal
-    return None
-
-
-def _timeout_text(record: Any, budget: float) -> str:
-    doing = f"waited for {record.waits_for}" if record.waits_for else f"was {record.state.value}"
-    return f"the request's {budget:g} s were over while it {doing}"
 
 
 async def models(request: web.Request) -> web.Response:

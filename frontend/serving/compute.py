@@ -41,3 +41,8 @@ async def in_pool(pool: Executor, context: ExecutionContext, work: Callable[[], 
     # Not on the awaitable: that one is done as soon as its caller is cancelled, while the thread goes on.
     job.add_done_callback(lambda _: loop.call_soon_threadsafe(owner.close))
     return await asyncio.wrap_future(job, loop=loop)
+
+
+async def wherever(pool: Executor, context: ExecutionContext, size: int, work: Callable[[], T]) -> T:
+    """What `work` on `size` bytes returns: done here when small, else as `in_pool`."""
+    return work() if fits_inline(size) else await in_pool(pool, context, work)

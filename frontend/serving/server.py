@@ -12,28 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend import limits
 from frontend.configuration.keys import KeyRing
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
-from frontend.families.base import Decision
 from frontend.limits import ServerLimits
 from frontend.observation.metrics import Metrics
-from frontend.observation.record import RequestRecord, RequestTable
-from frontend.requests.answers import Answer
-from frontend.requests.questions import ALIASES, DecisionRequest
+from frontend.observation.record import RequestTable
+from frontend.requests.questions import ALIASES
 from frontend.runtime.admission import BoundedAdmission
-from frontend.runtime.context import ExecutionContext
 from frontend.serving.clients import Clients
 from frontend.serving.deadlines import Deadlines
-from frontend.serving.deployment import Deployment, Moved
+from frontend.serving.deployment import Deployment
 from frontend.serving.replica import Availability
 from protocol.messages import Order, Outcome
-from protocol.states import Role
 
 if TYPE_CHECKING:
     from frontend.observation.tracing import Tracing
 
 GREETING_S: Final = 1.0
 """How long the hosts' first words are waited for before the port is listened on. They take milliseconds."""
-
-_HELD: Final = Role.HELD  # see `frontend.runtime.admission`
 
 
 async def nobody_to_ask() -> None:
@@ -116,43 +110,6 @@ class Server:
             known = ", ".join(sorted(self.deployments))
             raise UnknownModel(f"Unknown model: {model[:200]!r}. Models here: {known}")
         return deployment
-
-    async def taker(self, model: str | None, context: ExecutionContext, record: RequestRecord) -> Deployment:
-        """The deployment that takes a request for `model` in this very step of the loop.
-
-        While the name is held, in the middle of a swap, the request waits here with its slot of the deployment
-        that the name meant, within its caller's deadline. Raises as `resolve` and `Deployment.take_slot`, and
-        `Unavailable` when the server stops, which gives the swap up. Cancelled, it leaves nothing behind but the
-        slot, which `context` gives back, and what it waited for in `record`.
-        """
-        while (deployment := self.resolve(model)).role is Role.HELD:
-            deployment.take_slot(context)
-            if self.draining:
-                raise Unavailable("the server is stopping, and the swap is given up", retry_after=5)
-            record.waits_for = f"the end of the swap of {deployment.name!r}"
-            with record.waiting_for_host():
-                await deployment.moved()
-        record.waits_for = ""
-        return deployment
-
-    async def decide(
-        self,
-        question: DecisionRequest,
-        size: int,
-        context: ExecutionContext,
-        record: RequestRecord,
-        on_answer: Callable[[str, Answer], None] | None = None,
-    ) -> tuple[Deployment, Decision]:
-        """The decision on a body of `size` bytes, and who made it: what the name means, or what it means next when
-        that changes before anything was prepared. `on_answer`, errors and cancellation as `Deployment.decide`."""
-        while True:
-            deployment = self.resolve(question.model)
-            if deployment.role is _HELD:
-                deployment = await self.taker(question.model, context, record)
-            try:
-                return deployment, await deployment.decide(question, size, context, record, on_answer)
-            except Moved:
-                continue
 
     async def hosts_greeted(self) -> None:
         """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps nobody

@@ -223,10 +223,13 @@ def test_a_second_swap_of_the_same_name_is_refused_while_the_first_runs(runtime:
         (["nobody=toy"], "there is no model 'nobody'; models here: toy"),
         (["toy=nothing"], "nothing"),
         (["toy=toy", "--option", "colour=red"], "there is no option 'colour'"),
+        (["toy=toy", "--option", "fail=1"], "the option 'fail' is 1; it is a text"),
+        (["toy=toy", "--option", 'identity="a\\u0000b"'], "the option 'identity' is 'a\\x00b'; it is a text"),
+        (["toy=sparrow", "--option", "truncate=maybe"], "the option 'truncate' is 'maybe'; it is true or false"),
         (["toy"], "expected NAME=FAMILY"),
         (["toy=sparrow:/nowhere"], "/nowhere"),
     ],
-    ids=["name", "family", "option", "form", "path"],
+    ids=["name", "family", "option", "type", "NUL", "switch", "form", "path"],
 )
 def test_a_swap_that_makes_no_sense_starts_nothing(runtime: Path, arguments: list[str], told: str) -> None:
     """Refused before anything is touched, with what is wrong."""
@@ -403,6 +406,7 @@ def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
             ("/admin/models/toy/swap", {}, 422, "family is missing"),
             ("/admin/models/toy/swap", {"family": "toy", "colour": 1}, 422, "colour"),
             ("/admin/models/toy/swap", {"family": "toy", "mode": "now"}, 422, "now"),
+            ("/admin/models/toy/swap", {"family": "toy", "options": {"identity": "a\0b"}}, 422, "without NUL"),
             ("/admin/models/toy/swap", [], 422, "not a JSON object"),
             ("/admin/models/toy/swap", b"{", 422, ""),
             (

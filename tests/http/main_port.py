@@ -41,7 +41,7 @@ class Main:
             "max_requests": 2,
             "max_cost": 10,
         }
-        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.server.pool)
+        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1")
         self.server.deployments["m"] = self.deployment
         self.url = ""
 

@@ -76,7 +76,6 @@ def deployment(server: Server, context: zmq.Context[Any], **bounds: int) -> Depl
         loop=server.loop,
         zmq_context=context,
         epoch="front-1",
-        pool=server.pool,
     )
 
 

@@ -4,12 +4,22 @@ It is registered as any third party's family is: by the entry point in the .dist
 """
 
 from protocol.families import Family
+from protocol.options import Option, OptionTable
+
+OPTIONS = OptionTable(
+    (
+        Option("fail", str, "", "how loading fails, see toy_host", side="both"),
+        Option("gate", str, "", "a file that has to exist before loading goes on"),
+        Option("identity", str, "toy", "what the host calls its model; {pid} is replaced"),
+    )
+)
 
 FAMILY = Family(
     name="toy",
     processor="toy_front:ToyProcessor",
     executor="toy_host:ToyExecutor",
     payload="protocol.payloads:TextRequest",
+    options=OPTIONS,
 )
 
 FRAIL = Family(
@@ -17,6 +27,7 @@ FRAIL = Family(
     processor="toy_front:ToyProcessor",
     executor="toy_host:ToyExecutor",
     payload="protocol.payloads:TextRequest",
+    options=OPTIONS,
     retire_on_error=True,
 )
 """The same, with the rule that any execution error retires the host."""

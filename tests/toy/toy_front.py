@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+
+from toy_family import OPTIONS
 
 from frontend.errors import InternalError, TokensExceeded
-from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.families.base import Decision, Prepared, Processor
 from frontend.requests.answers import choice_answer, noul_answer, score_answer
 from frontend.requests.questions import Choice, DecisionRequest, Noul
 from protocol.payloads import TextRequest
@@ -19,11 +20,7 @@ class ToyProcessor(Processor):
     Two texts are special: "refuse me" is refused, "hang the front" never leaves this process's event loop.
     """
 
-    OPTIONS: ClassVar = {
-        "fail": Option(str, "", "how loading fails, see toy_host"),
-        "gate": Option(str, "", "a file that has to exist before loading goes on"),
-        "identity": Option(str, "toy", "what the host calls its model; {pid} is replaced"),
-    }
+    OPTIONS = OPTIONS
 
     def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
         super().__init__(facts, options, path)

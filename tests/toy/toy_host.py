@@ -36,6 +36,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from toy_family import OPTIONS
+
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from executor_host.host.control import ControlLane
@@ -45,6 +47,8 @@ POLL_S = 0.001
 
 
 class ToyExecutor(Executor):
+    OPTIONS = OPTIONS
+
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         self._calls = 0
@@ -54,10 +58,10 @@ class ToyExecutor(Executor):
 
     def load(self, progress: Progress) -> Mapping[str, object]:
         progress(0.5, "half of the toy")
-        gate = str(self.options.get("gate", ""))
+        gate = self.options["gate"]
         if gate:
             _wait_for(Path(gate))
-        fail = str(self.options.get("fail", ""))
+        fail = self.options["fail"]
         if fail == "configuration":
             raise ConfigurationError("the toy's checkpoint is not a checkpoint")
         if fail == "load":
@@ -67,11 +71,11 @@ class ToyExecutor(Executor):
             os._exit(3)
         if fail.startswith("until:") and not Path(fail.removeprefix("until:")).exists():
             raise RuntimeError("the toy cannot be loaded yet")
-        identity = str(self.options.get("identity", "toy")).replace("{pid}", str(os.getpid()))
+        identity = self.options["identity"].replace("{pid}", str(os.getpid()))
         return {"identity": identity, "name": "toy", "dtype": "none", "parameters": 0}
 
     def warm_up(self) -> None:
-        if self.options.get("fail") == "warm_up":
+        if self.options["fail"] == "warm_up":
             raise RuntimeError("the toy's first decision failed")
 
     def close(self) -> None:

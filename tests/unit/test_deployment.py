@@ -15,13 +15,14 @@ from frontend.errors import HostDied, InternalError, QueueFull, RequestTooLarge,
 from frontend.families.base import Decision
 from frontend.observation.record import RequestTable
 from frontend.requests.questions import DecisionRequest, Noul
-from frontend.runtime.context import ExecutionContext
+from frontend.serving import pipeline
 from frontend.serving.deployment import Deployment
 from frontend.serving.replica import Availability
 from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from protocol.states import RequestEvent
 from tests.helpers import fake_family
+from tests.helpers.asking import Asking
 from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
 
 
@@ -31,7 +32,6 @@ class Bench:
     def __init__(self, context: zmq.Context[Any], **bounds: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.zmq = context
-        self.pool = ThreadPoolExecutor(1)
         self.told: list[str] = []
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
@@ -50,9 +50,13 @@ class Bench:
             loop=self.loop,
             zmq_context=context,
             epoch="front-1",
-            pool=self.pool,
             listener=self,
         )
+        self.server = Server(
+            self.loop, ServerLimits(), deployments={"m": self.deployment}, default="m", clock=self.loop.time
+        )
+        self.server.pool.shutdown()
+        self.server.pool = ThreadPoolExecutor(1)
 
     # What the deployment is used for
 
@@ -83,18 +87,16 @@ class Bench:
 
     async def _decide(self, state: str, size: int, timeout: float | None) -> Decision:
         record = self.table.begin("id")
-        deadline = None if timeout is None else self.loop.time() + timeout
         event = RequestEvent.FAIL
+        asking = Asking(
+            DecisionRequest("m", state, (Noul("q", "is it?", None),)),
+            size,
+            None if timeout is None else round(timeout * 1000),
+        )
         try:
-            with (
-                ExecutionContext(clock=self.loop.time, deadline=deadline, observer=record.observe) as context,
-                context.cancel_on_exit() as guard,
-            ):
-                request = DecisionRequest("m", state, (Noul("q", "is it?", None),))
-                decision = await self.deployment.decide(request, size, context, record)
-                guard.disarm()
-                event = RequestEvent.ANSWER
-                return decision
+            decision = await pipeline.answered(self.server, asking, record, record.observe)
+            event = RequestEvent.ANSWER
+            return decision
         except asyncio.CancelledError:
             event = RequestEvent.CANCEL
             raise
@@ -112,7 +114,9 @@ class Bench:
         self.deployment.close()
         for host in self.hosts:
             host.close()
-        self.pool.shutdown()
+        self.server.metrics.close()
+        self.server.pool.shutdown()
+        self.server.parser.shutdown()
 
 
 @pytest.fixture(autouse=True)
@@ -403,7 +407,7 @@ async def test_a_newcomer_does_not_wait_for_a_host_that_should_be_back_long_sinc
     bench.deployment.host_down(host.down(retry_after_s=0.0))
     waiting = bench.ask()
     await bench.waiting(1)
-    (replica,) = bench.deployment._replicas
+    (replica,) = bench.deployment.replicas
     replica.back_at -= limits.RESTART_WAIT_S + 1
     with pytest.raises(Unavailable) as caught:
         await bench.ask()

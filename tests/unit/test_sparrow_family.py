@@ -20,15 +20,17 @@ import sparrow_decider
 from sparrow_decider import Decider
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.sparrow.executor import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
+from executor_host.executors.sparrow.executor import MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.base import Decision, FamilyOptionError, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.sparrow.processor import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
 from frontend.http.systemone import parse_request, render
 from frontend.limits import ServerLimits
 from frontend.requests.answers import score_confidence
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.contracts.sparrow import BUNDLED
+from protocol.options import OptionError
 from protocol.payloads import TextRequest
 from tests.helpers.calls import FakeCall
 
@@ -483,11 +485,11 @@ def test_the_unit_is_one_compact_document_and_its_cost_its_bytes() -> None:
 
 def test_options_are_checked_by_name_and_type() -> None:
     """Without facts and before any host: the error names the key, for the checker of configurations."""
-    assert SparrowProcessor.check_options({}) == {"truncate": False}
+    assert SparrowProcessor.OPTIONS.complete({}) == {"truncate": False}
     assert SparrowProcessor({}, {"truncate": True}).options == {"truncate": True}
     bad: list[tuple[dict[str, object], str]] = [({"truncat": True}, "truncat"), ({"truncate": 1}, "truncate")]
     for options, key in bad:
-        with pytest.raises(FamilyOptionError) as caught:
+        with pytest.raises(OptionError) as caught:
             SparrowProcessor({}, options)
         assert caught.value.key == key
         with pytest.raises(ConfigurationError, match=key):

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from frontend import limits
 from frontend.observation.record import RequestTable
-from frontend.runtime.context import ExecutionContext
+from frontend.requests.questions import DecisionRequest, Noul
+from frontend.serving import pipeline
 from frontend.serving.management import Management
 from frontend.serving.server import Server, ServerLimits
 from protocol import families
 from protocol.messages import Deployment, Message, Want
 from tests.helpers import fake_family
-from tests.helpers.fake_host import zmq_context
+from tests.helpers.asking import Asking
+from tests.helpers.fake_host import until, zmq_context
 
 
 def table(**roles: str) -> Deployment:
@@ -57,21 +60,17 @@ async def test_what_a_swap_moves_is_idle_to_nobody_who_looks_for_room(
         monkeypatch.setattr(management, "tell", lambda message, call=0: messages.append(message))
         assert await idle(management, messages, table(a="current")) == {"m@a"}
         assert await idle(management, messages, table(a="held", b="coming")) == set()
-        over = asyncio.Event()
-
-        async def use() -> None:
-            record = RequestTable(loop.time).begin("id")
-            with ExecutionContext(clock=loop.time, deadline=None, observer=record.observe) as asked:
-                deployment = await server.taker("m", asked, record)
-                with deployment.in_use:
-                    await over.wait()
-
-        user = asyncio.create_task(use())
-        await asyncio.sleep(0)
+        record = RequestTable(loop.time).begin("id")
+        # Its preparation takes as long as the test wants.
+        asking = Asking(DecisionRequest("m", "held", (Noul("q", "is it?", None),)), limits.INLINE_WORK_BYTES + 1)
+        user = asyncio.create_task(pipeline.answered(server, asking, record, record.observe))
+        await until(lambda: record.waits_for != "", "it waits at the name")
         assert await idle(management, messages, table(b="current")) == set(), "it is in use from the first moment"
-        over.set()
-        await user
+        user.cancel()
+        await asyncio.wait([user])
+        fake_family.GATE.set()
         assert await idle(management, messages, table(b="current")) == {"m@b"}
         management.close("done")
         server.metrics.close()
         server.pool.shutdown()
+        server.parser.shutdown()

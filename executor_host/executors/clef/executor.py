@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,12 +23,9 @@ from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, c
 from executor_host.executors.clef import checkpoint as folders
 from executor_host.executors.clef import encoding
 from executor_host.executors.clef.head import JointHead
-from executor_host.executors.options import number, switch, word
+from protocol.contracts import clef as contract
 from protocol.errors import Malformed
 from protocol.payloads import TextRequest
-
-DEFAULT_MAX_LENGTH: Final = 16_384
-"""Tokens of a request: what the original reads unless it is told otherwise."""
 
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
@@ -49,26 +46,14 @@ WARM_UP: Final[Mapping[str, Any]] = {
 
 
 class ClefExecutor(Executor):
-    """`path`: the folder of a checkpoint.
+    """`path`: the folder of a checkpoint."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `max_length` | 16384 | most tokens of one request, 1..65536 |
-    | `truncate` | false | cut the end of a state that is too long, as the original does, and do not refuse it |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset({"max_length", "truncate", "device", "dtype"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        for name in sorted(options.keys() - self.OPTIONS):
-            raise ConfigurationError(f"the clef family has no option {name!r}")
-        self._max_length = number(options, "max_length", DEFAULT_MAX_LENGTH, folders.MAX_LENGTH)
-        self._truncate = switch(options, "truncate")
-        self._device = word(options, "device", "auto")
-        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
+        self._max_length: int = self.options["max_length"]
+        self._truncate: bool = self.options["truncate"]
         self._tokenizer: Any = None
         self._backbone: qwen3_5.Qwen35 | None = None
         self._head: JointHead | None = None
@@ -80,7 +65,7 @@ class ClefExecutor(Executor):
         """Hashes the folder, loads backbone, LM head and joint head. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (clef_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = folders.verify(self.path, lambda fraction, note: progress(_HASHED * fraction, note))
         progress(_HASHED, "loading")
         from safetensors.torch import load_file
@@ -97,13 +82,13 @@ class ClefExecutor(Executor):
         progress(1.0, "loaded")
         weights = {name: digest for name, digest in checkpoint.files.items() if name.endswith(".safetensors")}
         return {
-            # Equal answers need equal weights, tokens, limits and arithmetic.
-            "identity": "/".join(
-                (
-                    f"{checkpoint.name}@sha256:{checkpoints.combined(checkpoint.files)}",
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"max_length:{self._max_length}{':truncate' if self._truncate else ''}",
-                )
+            "identity": contract.identity(
+                checkpoint.name,
+                checkpoints.combined(checkpoint.files),
+                dtype,
+                device,
+                self._max_length,
+                self._truncate,
             ),
             "name": checkpoint.name,
             "sha256": checkpoints.combined(weights),

@@ -21,52 +21,32 @@ from executor_host.errors import ConfigurationError, ExecutionFailed
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.cua_s1 import adapter as adapters
 from executor_host.executors.cua_s1 import checkpoint as released
+from protocol.contracts import cua_s1 as contract
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
-WARM_UP: Final = (
-    "<|im_start|>system\nYou are a one-pass computer-use decision model. You are shown the current state of a screen "
-    "and a fixed, closed list of candidate (element, action) options, each given a single letter. Choose exactly one "
-    "option: the single best next action to take. Answer with ONLY that option's letter -- no words, no punctuation, "
-    "no explanation.<|im_end|>\n<|im_start|>user\nGoal: Close it.\n\nApp: Cua Driver\nTask family: closed-candidate "
-    'decision\n\nAccessibility tree:\nDialog: Update installed.\n\nOptions:\nA. Decision "OK" -> select\nB. Decision '
-    '"Wait" -> select\n\nAnswer with a single letter.<|im_end|>\n<|im_start|>assistant\n<think>\n'
+WARM_UP: Final = contract.CHAT.format(
+    system=contract.SYSTEM,
+    user=contract.USER.format(
+        goal="Goal: Close it.\n\n",
+        state="Dialog: Update installed.",
+        options='A. Decision "OK" -> select\nB. Decision "Wait" -> select',
+    ),
 )
 """The family's warm-up request as the front renders it; a test compares the two."""
-
-_OPTIONS: Final = frozenset({"adapter", "revision", "device", "dtype", "graphs"})
 
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
 
 
 class CuaS1Executor(Executor):
-    """`path`: the folder of a base model or of a merged export.
+    """`path`: the folder of a base model or of a merged export."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `adapter` | `text` in `path` | the folder of the text adapter; not with a merged export |
-    | `revision` | none | the released adapter's: its files, and those of the base that are known, are compared |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `graphs` | false | record and replay prompts of a length that has been there before; CUDA only |
-    """
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        for name in sorted(set(options) - _OPTIONS):
-            raise ConfigurationError(f"the cua-s1 family has no option {name!r}")
-        if options.get("revision") not in (None, released.REVISION):
-            raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
-        self._claimed = options.get("revision") is not None
-        self._adapter = _word(options, "adapter")
-        self._device = _word(options, "device") or "auto"
-        self._dtype = _word(options, "dtype") or "auto"
-        if self._dtype not in ("auto", "float32", "bfloat16"):
-            raise ConfigurationError(f"the option 'dtype' is {self._dtype!r}; it is auto, float32 or bfloat16")
-        graphs = options.get("graphs", False)
-        if not isinstance(graphs, bool):
-            raise ConfigurationError("the option 'graphs' is true or false")
+        graphs: bool = self.options["graphs"]
         # A request is one row, so "packed" is that row alone, and the only one that is recorded.
         self._settings = qwen3_5.Settings(execution="packed" if graphs else "rows", max_rows=1, graphs=graphs)
         self._backbone: qwen3_5.Qwen35 | None = None
@@ -83,12 +63,11 @@ class CuaS1Executor(Executor):
         {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
         """
         qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
-        kind = device.partition(":")[0]
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = released.verify(
             self.path,
-            self._adapter,
-            claimed=self._claimed,
+            self.options["adapter"],
+            claimed=self.options["revision"] is not None,
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
@@ -100,13 +79,12 @@ class CuaS1Executor(Executor):
             settings=self._settings,
             adapt=None if adapter is None else lambda text: adapters.merge(text, adapter),
         )
-        rows = backbone.embeddings(released.LETTER_IDS).float().cpu().numpy()
+        rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
         self._backbone, self._rows = backbone, rows
         progress(1.0, "loaded")
         return {
-            # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": f"{released.MODEL_ID}@sha256:{checkpoints.combined(checkpoint.files)}/{dtype}@{kind}",
-            "name": released.MODEL_ID,
+            "identity": contract.identity(checkpoints.combined(checkpoint.files), dtype, device),
+            "name": contract.MODEL_ID,
             "sha256": checkpoints.combined(
                 {name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}
             ),
@@ -114,14 +92,14 @@ class CuaS1Executor(Executor):
             "folder": str(checkpoint.path),
             "form": "merged" if adapter is None else "adapter",
             "released": checkpoint.released,
-            "checkpoint_revision": released.REVISION if checkpoint.released else None,
+            "checkpoint_revision": contract.REVISION if checkpoint.released else None,
             "dtype": dtype,
             "device": device,
             "graphs": self._settings.graphs,
             "parameters": checkpoint.parameters,
-            "limits": {"prompt_tokens": released.MAX_PROMPT_TOKENS, "options": len(released.LETTERS)},
+            "limits": {"prompt_tokens": contract.MAX_PROMPT_TOKENS, "options": len(contract.LETTERS)},
             "letters": {
-                "ids": list(released.LETTER_IDS),
+                "ids": list(contract.LETTER_IDS),
                 "rows": rows,
                 "sha256": hashlib.sha256(rows.astype("<f4").tobytes()).hexdigest(),
             },
@@ -133,7 +111,7 @@ class CuaS1Executor(Executor):
             raise ConfigurationError("the warm-up comes after the load")
         from tokenizers import Tokenizer
 
-        encoder = Tokenizer.from_file(f"{self.path}/{released.TOKENIZER}")
+        encoder = Tokenizer.from_file(f"{self.path}/{contract.TOKENIZER}")
         encoder.no_truncation()
         encoder.no_padding()
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
@@ -163,8 +141,8 @@ class CuaS1Executor(Executor):
             raise ExecutionFailed(f"a prompt request is expected, not {type(payload).__name__}")
         if int(payload.tokens.max()) >= backbone.vocabulary:
             raise Malformed(f"a token is below {backbone.vocabulary}, the size of this model's vocabulary")
-        if len(payload.tokens) > released.MAX_PROMPT_TOKENS:
-            raise Malformed(f"a prompt has at most {released.MAX_PROMPT_TOKENS} tokens")
+        if len(payload.tokens) > contract.MAX_PROMPT_TOKENS:
+            raise Malformed(f"a prompt has at most {contract.MAX_PROMPT_TOKENS} tokens")
         with devices.settled(backbone.device.type, backbone.synchronize):
             reading = backbone.read([payload.tokens], [0], lambda: check(call))
             hidden = reading.hidden[0].float().cpu().numpy()
@@ -179,10 +157,3 @@ class CuaS1Executor(Executor):
 
 def _holds_weights(name: str) -> bool:
     return name.endswith(".safetensors")
-
-
-def _word(options: Mapping[str, object], name: str) -> str | None:
-    value = options.get(name)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(f"the option {name!r} is {value!r}; it is a word")
-    return value

@@ -14,12 +14,13 @@ Source: the family's published runtime, decider-ai 1.8.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from dataclasses import asdict
+from typing import Any, Final
 
 import numpy as np
 
 from executor_host import checkpoints, devices
-from executor_host.backbones import packing, qwen3_5
+from executor_host.backbones import qwen3_5
 from executor_host.errors import (
     ConfigurationError,
     ExecutionFailed,
@@ -27,7 +28,7 @@ from executor_host.errors import (
 )
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.decider import checkpoint as released
-from executor_host.executors.options import number, switch, word
+from protocol.contracts import decider as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -40,45 +41,20 @@ _HASHED: Final = 0.5
 
 
 class DeciderExecutor(Executor):
-    """`path`: the folder of a checkpoint.
+    """`path`: the folder of a checkpoint."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `revision` | none | the released revision: every file is then compared with it |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `execution` | `auto` | `rows`, `packed`, `shared`, `auto`: see backbones/qwen3_5.py |
-    | `batch_rows` | 4 | most rows of a packed group, 1..4 |
-    | `batch_tokens` | 4096 | most tokens of a packed group, 1..4096 |
-    | `graphs` | false | record and replay groups; CUDA only; `auto` is `packed` then, `shared` is refused |
-
-    Options of the front (`truncate`) are accepted and mean nothing here.
-    """
-
-    FRONT_OPTIONS: ClassVar[frozenset[str]] = frozenset({"truncate"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        known = {"revision", "device", "dtype", "execution", "batch_rows", "batch_tokens", "graphs"}
-        unknown = sorted(set(options) - known - self.FRONT_OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the decider family has no option {unknown[0]!r}")
-        revision = options.get("revision")
-        if revision not in (None, released.REVISION):
-            raise ConfigurationError(f"the only revision whose files are known is {released.REVISION}")
-        self._claimed = revision is not None
-        self._device = word(options, "device", "auto")
-        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
-        self._graphs = switch(options, "graphs")
-        execution: Any = word(options, "execution", "auto", *qwen3_5.EXECUTIONS)
-        if self._graphs and execution == "shared":
-            raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
+        self._graphs: bool = self.options["graphs"]
+        execution = self.options["execution"]
         if self._graphs and execution == "auto":
             execution = "packed"
         self._settings = qwen3_5.Settings(
             execution=execution,
-            max_rows=number(options, "batch_rows", packing.MAX_ROWS, packing.MAX_ROWS),
-            max_tokens=number(options, "batch_tokens", packing.MAX_TOKENS, packing.MAX_TOKENS),
+            max_rows=self.options["batch_rows"],
+            max_tokens=self.options["batch_tokens"],
             graphs=self._graphs,
         )
         self._checkpoint: released.Checkpoint | None = None
@@ -92,9 +68,11 @@ class DeciderExecutor(Executor):
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (decider_checkpoint.py)."""
         torch, _ = qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = released.verify(
-            self.path, claimed=self._claimed, progress=lambda fraction, note: progress(_HASHED * fraction, note)
+            self.path,
+            claimed=self.options["revision"] is not None,
+            progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
@@ -105,37 +83,36 @@ class DeciderExecutor(Executor):
         progress(1.0, "loaded")
         digest = checkpoint.files["model.safetensors"]
         return {
-            # Equal answers need equal weights, prompts, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    released.MODEL_ID,
-                    *(f"{name}@sha256:{checkpoint.files[name]}" for name in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"{self._settings.execution}:{self._settings.max_rows}x{self._settings.max_tokens}",
-                )
+            "identity": contract.identity(
+                checkpoint.files,
+                dtype,
+                device,
+                self._settings.execution,
+                self._settings.max_rows,
+                self._settings.max_tokens,
             ),
-            "name": released.MODEL_ID,
+            "name": contract.MODEL_ID,
             "sha256": digest,
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "released": checkpoint.released,
-            "checkpoint_revision": released.REVISION if checkpoint.released else None,
+            "checkpoint_revision": contract.REVISION if checkpoint.released else None,
             "dtype": dtype,
             "device": device,
             "execution": self._settings.execution,
             "graphs": self._graphs,
             "parameters": checkpoint.parameters,
             "limits": {
-                "row_tokens": released.MAX_ROW_TOKENS,
-                "state_tokens": released.MAX_STATE_TOKENS,
-                "rows": released.MAX_ROWS,
-                "tokens": released.MAX_TOKENS,
-                "options": released.LABELS,
+                "row_tokens": contract.MAX_ROW_TOKENS,
+                "state_tokens": contract.MAX_STATE_TOKENS,
+                "rows": contract.MAX_ROWS,
+                "tokens": contract.MAX_TOKENS,
+                "options": contract.LABELS,
                 "batch_rows": self._settings.max_rows,
                 "batch_tokens": self._settings.max_tokens,
             },
             "label_ids": list(checkpoint.labels),
-            "temperatures": dict(checkpoint.temperatures),
+            "temperatures": asdict(checkpoint.temperatures),
         }
 
     def warm_up(self) -> None:
@@ -206,12 +183,12 @@ def _checked(payload: object, vocabulary: int) -> RowsRequest:
         raise ExecutionFailed(f"a rows request is expected, not {type(payload).__name__}")
     if int(payload.tokens.max()) >= vocabulary:
         raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.candidates.max()) > released.LABELS:
-        raise Malformed(f"a row has at most {released.LABELS} candidates")
-    if int(payload.lengths.max()) > released.MAX_ROW_TOKENS:
-        raise Malformed(f"a row has at most {released.MAX_ROW_TOKENS} tokens")
-    if payload.rows > released.MAX_ROWS or len(payload.tokens) > released.MAX_TOKENS:
-        raise Malformed(f"a request has at most {released.MAX_ROWS} rows and {released.MAX_TOKENS} tokens")
+    if int(payload.candidates.max()) > contract.LABELS:
+        raise Malformed(f"a row has at most {contract.LABELS} candidates")
+    if int(payload.lengths.max()) > contract.MAX_ROW_TOKENS:
+        raise Malformed(f"a row has at most {contract.MAX_ROW_TOKENS} tokens")
+    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
     return payload
 
 
@@ -219,7 +196,7 @@ def _example(checkpoint: released.Checkpoint) -> RowsRequest:
     """The warm-up's rows, in the family's own words."""
     from tokenizers import Tokenizer
 
-    encoder = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+    encoder = Tokenizer.from_file(str(checkpoint.path / contract.TOKENIZER))
     state = "Context:\nThe customer was charged twice for one order and asks for the money back."
     levels = [
         f"How urgent is it?\nProposed answer: {level}\nDoes the proposed answer fit?" for level in ("low", "high")

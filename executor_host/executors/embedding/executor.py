@@ -14,7 +14,7 @@ would depend on who else was asking.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from executor_host import checkpoints, devices
 from executor_host.backbones import packing
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, NonFinite
-from executor_host.executors import options as read
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check
 from executor_host.executors.embedding import checkpoint as folders
 from executor_host.executors.embedding.cache import EmbeddingCache, Vectors
+from protocol.contracts import embedding as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -39,42 +39,18 @@ PASS_PADDING: Final = 64
 """Padding that one text may add to a pass: a pass of its own costs about as much as 30 tokens on a CPU (measured)
 and more on a GPU."""
 
-DEFAULT_CACHE_MB: Final = 64
-"""About 30,000 texts of a model with 384 numbers each."""
-MAX_CACHE_MB: Final = 65_536
-
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
 
 
 class EmbeddingExecutor(Executor):
-    """`path`: the folder of a sentence encoder (embedding_checkpoint.py).
+    """`path`: the folder of a sentence encoder (embedding_checkpoint.py)."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `max_tokens` | the folder's | most tokens of one text |
-    | `cache_mb` | 64 | MiB of vectors kept for texts that come again; 0: none |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `float32` | `float32`, `bfloat16` |
-
-    The front's options are taken and not read.
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset({"max_tokens", "cache_mb", "device", "dtype", "scale", "truncate"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        given = {key: value for key, value in options.items() if value is not None}
-        unknown = sorted(set(given) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the embedding family has no option {unknown[0]!r}")
-        self._device = read.word(given, "device", "auto")
-        self._dtype = read.word(given, "dtype", "float32", "bfloat16")
-        self._max_tokens: int | None = None
-        if "max_tokens" in given:
-            self._max_tokens = read.number(given, "max_tokens", 1, folders.MAX_TEXT_TOKENS)
-        cache_mb = 0 if given.get("cache_mb") == 0 else read.number(given, "cache_mb", DEFAULT_CACHE_MB, MAX_CACHE_MB)
-        self._cache = EmbeddingCache(cache_mb << 20)
+        self._cache = EmbeddingCache(self.options["cache_mb"] << 20)
         self._checkpoint: folders.Checkpoint | None = None
         self._model: Any = None
         self._processed = 0
@@ -86,11 +62,11 @@ class EmbeddingExecutor(Executor):
     def load(self, progress: Progress) -> Mapping[str, object]:
         """Hashes the folder and loads the weights. Raises `ConfigurationError`: torch missing, no such device, a
         folder that is no sentence encoder, or weights that do not fit its configuration."""
-        name, dtype = devices.placement(self._device, self._dtype)
+        name, dtype = devices.placement(self.options["device"], self.options["dtype"])
         device = devices.find(name)
         checkpoint = folders.verify(
             self.path,
-            max_tokens=self._max_tokens,
+            max_tokens=self.options["max_tokens"],
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, "loading")
@@ -99,10 +75,8 @@ class EmbeddingExecutor(Executor):
         progress(1.0, "loaded")
         digest = checkpoints.combined(checkpoint.files)
         return {
-            # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": (
-                f"{checkpoint.name}@sha256:{digest}/{dtype}@{device.type}"
-                f"/{checkpoint.pooling}/max_tokens:{checkpoint.text_tokens}"
+            "identity": contract.identity(
+                checkpoint.name, digest, dtype, name, checkpoint.pooling, checkpoint.text_tokens
             ),
             "name": checkpoint.name,
             "sha256": checkpoint.files[folders.WEIGHTS],
@@ -115,7 +89,7 @@ class EmbeddingExecutor(Executor):
             "parameters": sum(parameter.numel() for parameter in self._model.parameters()),
             "limits": {
                 "text_tokens": checkpoint.text_tokens,
-                "tokens": folders.MAX_TOKENS,
+                "tokens": contract.MAX_TOKENS,
                 "cache_bytes": self._cache.max_bytes,
             },
         }
@@ -294,6 +268,6 @@ def _checked(payload: object, vocabulary: int, text_tokens: int) -> RowsRequest:
         raise Malformed("question 0 of this family is the state, in one row")
     if int(payload.lengths.max()) > text_tokens:
         raise Malformed(f"a row has at most {text_tokens} tokens")
-    if len(payload.tokens) > folders.MAX_TOKENS:
-        raise Malformed(f"a request has at most {folders.MAX_TOKENS} tokens")
+    if len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_TOKENS} tokens")
     return payload

@@ -10,7 +10,7 @@ rather than left for the CPU. A payload that is not one for this model is a mist
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, c
 from executor_host.executors.laya import checkpoint as folders
 from executor_host.executors.laya import model as laya_model
 from executor_host.executors.laya import warm_up as laya_warm_up
-from executor_host.executors.options import word
+from protocol.contracts import laya as contract
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
 
@@ -29,25 +29,12 @@ _HASHED: Final = 0.5
 
 
 class LayaExecutor(Executor):
-    """`path`: the folder of a checkpoint.
+    """`path`: the folder of a checkpoint."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-
-    Options of the front (`truncate`) are accepted and mean nothing here.
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset({"device", "dtype", "truncate"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        unknown = sorted(set(options) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the laya family has no option {unknown[0]!r}")
-        self._device = word(options, "device", "auto")
-        self._dtype = word(options, "dtype", "auto", "float32", "bfloat16")
         self._checkpoint: folders.Checkpoint | None = None
         self._model: laya_model.LayaModel | None = None
 
@@ -57,7 +44,7 @@ class LayaExecutor(Executor):
     def load(self, progress: Progress) -> Mapping[str, object]:
         """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
         folder that is not a checkpoint of this family (laya_checkpoint.py)."""
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
 
         checkpoint = folders.verify(self.path, progress=lambda fraction, note: progress(_HASHED * fraction, note))
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
@@ -65,15 +52,8 @@ class LayaExecutor(Executor):
         self._checkpoint = checkpoint
         progress(1.0, "loaded")
         return {
-            # Equal answers need equal weights, tokens, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    folders.MODEL_ID,
-                    *(f"{name}@sha256:{checkpoint.files[name]}" for name in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                )
-            ),
-            "name": folders.MODEL_ID,
+            "identity": contract.identity(checkpoint.files, dtype, device),
+            "name": contract.MODEL_ID,
             "sha256": checkpoint.files[checkpoints.WEIGHTS],
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
@@ -82,9 +62,9 @@ class LayaExecutor(Executor):
             "device": device,
             "parameters": checkpoint.parameters,
             "limits": {
-                "rows": folders.MAX_ROWS,
-                "row_tokens": folders.MAX_ROW_TOKENS,
-                "markers": folders.MAX_MARKERS,
+                "rows": contract.MAX_ROWS,
+                "row_tokens": contract.MAX_ROW_TOKENS,
+                "markers": contract.MAX_MARKERS,
             },
         }
 
@@ -93,7 +73,7 @@ class LayaExecutor(Executor):
         if self._checkpoint is None:
             raise ConfigurationError("the warm-up comes after the load")
         with warming_up():
-            for request in laya_warm_up.requests(self._checkpoint.path / folders.TOKENIZER):
+            for request in laya_warm_up.requests(self._checkpoint.path / contract.TOKENIZER):
                 for _ in range(laya_warm_up.TIMES):
                     output = self.execute(request, WarmUpCall())
                 if len(output["logits"]) != len(request.markers) or len(output["action"]) != request.rows:
@@ -146,12 +126,12 @@ def _checked(payload: object, vocabulary: int) -> MarkedRowsRequest:
         raise ExecutionFailed(f"a marked rows request is expected, not {type(payload).__name__}")
     if int(payload.tokens.max()) >= vocabulary:
         raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.kinds.max()) >= folders.KINDS:
-        raise Malformed(f"a kind is below {folders.KINDS}")
+    if int(payload.kinds.max()) >= len(contract.KINDS):
+        raise Malformed(f"a kind is below {len(contract.KINDS)}")
     rows, width = payload.tokens.shape
-    if rows > folders.MAX_ROWS or width > folders.MAX_ROW_TOKENS or len(payload.markers) > folders.MAX_MARKERS:
+    if rows > contract.MAX_ROWS or width > contract.MAX_ROW_TOKENS or len(payload.markers) > contract.MAX_MARKERS:
         raise Malformed(
-            f"a request has at most {folders.MAX_ROWS} rows of {folders.MAX_ROW_TOKENS} tokens"
-            f" and {folders.MAX_MARKERS} markers"
+            f"a request has at most {contract.MAX_ROWS} rows of {contract.MAX_ROW_TOKENS} tokens"
+            f" and {contract.MAX_MARKERS} markers"
         )
     return payload

@@ -11,7 +11,7 @@ the host, unless it is one of the device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from executor_host.errors import (
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.open_jev import checkpoint as folders
 from executor_host.executors.open_jev import merge as open_jev_merge
-from executor_host.executors.options import switch, word
+from protocol.contracts import open_jev as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
 
@@ -34,46 +34,18 @@ PACKED_ROWS: Final = 16
 PACKED_TOKENS: Final = 4096
 """Most candidates and tokens of a group that is read together. A longer candidate is read alone."""
 
-EXECUTIONS: Final = ("auto", "rows", "packed", "shared")
-
 _HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
 
 
 class OpenJevExecutor(Executor):
-    """`path`: the folder of a merged export, or of a LoRA checkpoint whose base model is in the folder `base`.
+    """`path`: the folder of a merged export, or of a LoRA checkpoint whose base model is in the folder `base`."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `base` | none | the base model of a LoRA checkpoint, merged when it is loaded |
-    | `max_length` | the export's, or 4096 | most tokens of one candidate, 1..16384 |
-    | `unreleased` | false | serve other revisions and sizes than the released ones |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `execution` | `auto` | `rows`, `packed`, `shared`; `auto` is `packed` for the 27B, else `rows` |
-    | `graphs` | false | record and replay groups; CUDA only; not with `shared` |
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset(
-        {"base", "max_length", "unreleased", "device", "dtype", "execution", "graphs"}
-    )
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        given = {key: value for key, value in options.items() if value is not None}
-        unknown = sorted(set(given) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the open-jev family has no option {unknown[0]!r}")
-        self._base = word(given, "base") if "base" in given else None
-        self._device = word(given, "device", "auto")
-        self._dtype = word(given, "dtype", "auto", "float32", "bfloat16")
-        self._execution: Any = word(given, "execution", *EXECUTIONS)
-        self._unreleased, self._graphs = (switch(given, name) for name in ("unreleased", "graphs"))
-        if self._graphs and self._execution == "shared":
-            raise ConfigurationError("the option 'graphs' does not go with the execution 'shared'")
-        self._max_length: int | None = None
-        if "max_length" in given:
-            self._max_length = checkpoints.count(given, "the options", "max_length", folders.MAX_LENGTH)
+        self._graphs: bool = self.options["graphs"]
         self._checkpoint: folders.Checkpoint | None = None
         self._backbone: qwen3_5.Qwen35 | None = None
 
@@ -84,18 +56,18 @@ class OpenJevExecutor(Executor):
         """Hashes the folders, loads the weights, merges an adapter. Raises `ConfigurationError`: torch missing, no
         such device, or a folder that is not a checkpoint of this family (open_jev_checkpoint.py)."""
         qwen3_5.libraries()
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = folders.verify(
             self.path,
-            base=self._base,
-            max_length=self._max_length,
-            unreleased=self._unreleased,
+            base=self.options["base"],
+            max_length=self.options["max_length"],
+            unreleased=self.options["unreleased"],
             progress=lambda fraction, note: progress(_HASHED * fraction, note),
         )
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
-        execution = self._execution
+        execution = self.options["execution"]
         if execution == "auto":
-            release = checkpoint.release
+            release = checkpoint.terms.release
             execution = "packed" if release is not None and release.packed else "rows"
         settings = qwen3_5.Settings(
             execution=execution, max_rows=PACKED_ROWS, max_tokens=PACKED_TOKENS, graphs=self._graphs
@@ -103,40 +75,39 @@ class OpenJevExecutor(Executor):
         backbone = open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=settings)
         self._checkpoint, self._backbone = checkpoint, backbone
         progress(1.0, "loaded")
-        release = checkpoint.release
+        release = checkpoint.terms.release
         name = release.alias if release is not None and checkpoint.released else "open-jev"
         digest = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))
         return {
-            # Equal answers need equal weights, prompts, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    name,
-                    *(f"{file}@sha256:{checkpoint.files[file]}" for file in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"{execution}:{PACKED_ROWS}x{PACKED_TOKENS}",
-                    f"max_length:{checkpoint.max_length}",
-                )
+            "identity": contract.identity(
+                name,
+                checkpoint.files,
+                dtype,
+                device,
+                execution,
+                (PACKED_ROWS, PACKED_TOKENS),
+                checkpoint.terms.max_length,
             ),
             "name": name,
             "sha256": _combined(digest),
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "released": checkpoint.released,
-            "model_id": checkpoint.model_id,
-            "base_revision": checkpoint.base_revision,
-            "checkpoint_revision": checkpoint.checkpoint_revision,
+            "model_id": checkpoint.terms.model_id,
+            "base_revision": checkpoint.terms.base_revision,
+            "checkpoint_revision": checkpoint.terms.checkpoint_revision,
             "layout": "export" if checkpoint.adapter is None else "lora",
             "merged_modules": 0 if checkpoint.adapter is None else len(checkpoint.adapter.modules),
-            "temperature": checkpoint.temperature,
+            "temperature": checkpoint.terms.temperature,
             "dtype": dtype,
             "device": device,
             "execution": execution,
             "graphs": self._graphs,
             "parameters": backbone.parameters,
             "limits": {
-                "row_tokens": checkpoint.max_length,
-                "rows": folders.MAX_ROWS,
-                "tokens": folders.MAX_TOKENS,
+                "row_tokens": checkpoint.terms.max_length,
+                "rows": contract.MAX_ROWS,
+                "tokens": contract.MAX_TOKENS,
                 "batch_rows": PACKED_ROWS,
                 "batch_tokens": PACKED_TOKENS,
             },
@@ -169,7 +140,7 @@ class OpenJevExecutor(Executor):
         backbone, checkpoint = self._backbone, self._checkpoint
         if backbone is None or checkpoint is None:
             raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, backbone.vocabulary, checkpoint.max_length)
+        request = _checked(payload, backbone.vocabulary, checkpoint.terms.max_length)
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
         with devices.settled(backbone.device.type, backbone.synchronize):
             reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
@@ -218,8 +189,8 @@ def _checked(payload: object, vocabulary: int, max_length: int) -> RowsRequest:
         raise Malformed("a row of this family is one candidate")
     if int(payload.lengths.max()) > max_length:
         raise Malformed(f"a row has at most {max_length} tokens")
-    if payload.rows > folders.MAX_ROWS or len(payload.tokens) > folders.MAX_TOKENS:
-        raise Malformed(f"a request has at most {folders.MAX_ROWS} rows and {folders.MAX_TOKENS} tokens")
+    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
     return payload
 
 
@@ -227,11 +198,11 @@ def _example(checkpoint: folders.Checkpoint) -> RowsRequest:
     """The warm-up's rows."""
     from tokenizers import Tokenizer
 
-    prefix, suffix = checkpoint.chat or open_jev_merge.CHAT
+    chat = checkpoint.terms.chat
     encoder = Tokenizer.from_file(str(checkpoint.tokenizer))
     texts = [
-        f"{prefix}Context:\nDialog: Update installed.\n\nQuestion: Close it.\nProposed answer: {option}\n"
-        f"Is this proposed answer correct? Answer Yes or No.{suffix}"
+        f"{chat.prefix}Context:\nDialog: Update installed.\n\nQuestion: Close it.\nProposed answer: {option}\n"
+        f"Is this proposed answer correct? Answer Yes or No.{chat.suffix}"
         for option in ("ok: OK", "wait: Wait")
     ]
     rows = [encoder.encode(text, add_special_tokens=False).ids for text in texts]

@@ -31,24 +31,13 @@ from typing import Any, ClassVar, Final
 
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
 
 PACKAGE: Final = "sparrow_decider"
 
 PACKAGE_VERSION: Final = "0.2.0"
 """The release whose texts, tokenizer and weights this module knows; another one answers differently."""
-
-BUNDLED: Final = {
-    "nano-general": (
-        "sparrow-nano-general-v1.1.sparrow",
-        "d1d3ee04cdfa58f325bb7f06b701df92bc29a3debea59743bf14a7a6215ef2e3",
-    ),
-    "nano-robot": (
-        "sparrow-nano-robot-v1.2.sparrow",
-        "0fe7a7fee5b369c02c760e2c33c115b72e16a6a0a98e911ee5fea53a25248608",
-    ),
-}
-"""Name -> file and sha256 of the models inside the wheel of `PACKAGE_VERSION`."""
 
 DEFAULT: Final = "nano-general"
 
@@ -63,17 +52,13 @@ at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
-    """`path`: None or a name of `BUNDLED`, else a `.sparrow` file. Option `truncate` (bool, default false)."""
+    """`path`: None or a name of the contract's `BUNDLED`, else a `.sparrow` file."""
+
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        unknown = sorted(set(options) - {"truncate"})
-        if unknown:
-            raise ConfigurationError(f"the sparrow family has no option {unknown[0]!r}")
-        truncate = options.get("truncate", False)
-        if not isinstance(truncate, bool):
-            raise ConfigurationError("the option 'truncate' is true or false")
-        self._truncate = truncate
+        self._truncate: bool = self.options["truncate"]
         self._decider: Any = None
         self._tokenizer: _Tokenizer | None = None
         self._default_sides: Mapping[str, str] = {}
@@ -113,7 +98,7 @@ class SparrowExecutor(Executor):
         self._default_sides = package.NOUL_DEFAULT
         progress(1.0, "loaded")
         return {
-            "identity": f"{decider.name}@sha256:{digest}",
+            "identity": contract.identity(decider.name, digest),
             "name": str(decider.name),
             "sha256": digest,
             "dtype": "float32",
@@ -256,7 +241,7 @@ def inspect(path: str | None, progress: Progress) -> list[str]:
 
 def _locate(path: str | None) -> tuple[Path, str | None]:
     """The file to load and, for a bundled model, the sha256 it must have."""
-    bundled = BUNDLED.get(DEFAULT if path is None else path)
+    bundled = contract.BUNDLED.get(DEFAULT if path is None else path)
     if bundled is None:
         assert path is not None
         return Path(path), None

@@ -13,23 +13,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
 from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors import options as read
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from executor_host.executors.transformers import checkpoint as transformers_checkpoint
 from executor_host.executors.transformers.model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, load
+from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
-
-MAX_TOKENS: Final = 1_048_576
-"""Of all prompts of a request, as transformers would read them. Some seconds of tokenizing, and 8 MB of ids."""
-
-DEFAULT_MAX_TOKENS: Final = 32_768
-"""Of one prompt, where neither the configuration nor the model says less."""
 
 MAX_SHOWN_CHARS: Final = 200
 """Of what transformers says about a question."""
@@ -39,30 +33,12 @@ _HASHED: Final = 0.5
 
 
 class TransformersExecutor(Executor):
-    """`path`: the folder of a checkpoint, or a GGUF file.
+    """`path`: the folder of a checkpoint, or a GGUF file."""
 
-    | option | default | |
-    | --- | --- | --- |
-    | `device` | `auto` | `cpu`, `cuda`, `cuda:N`; `auto` is a GPU where there is one |
-    | `dtype` | `auto` | `float32`, `bfloat16`, `float16`; `auto` is bfloat16 on a GPU and float32 on a CPU |
-    | `execution` | `auto` | `rows`: every prompt alone; `shared`: what they share once; `auto`: where that is exact |
-    | `max_tokens` | the model's, at most 32,768 | most tokens of one prompt |
-    """
-
-    OPTIONS: ClassVar[frozenset[str]] = frozenset({"device", "dtype", "execution", "max_tokens"})
+    OPTIONS = contract.OPTIONS
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        given = {key: value for key, value in options.items() if value is not None}
-        unknown = sorted(set(given) - self.OPTIONS)
-        if unknown:
-            raise ConfigurationError(f"the transformers family has no option {unknown[0]!r}")
-        self._device = read.word(given, "device", "auto")
-        self._dtype = read.word(given, "dtype", "auto", "float32", "bfloat16", "float16")
-        self._execution = read.word(given, "execution", "auto", "rows", "shared")
-        self._max_tokens: int | None = None
-        if "max_tokens" in given:
-            self._max_tokens = read.number(given, "max_tokens", 1, MAX_TOKENS)
         self._limit = 0
         self._model: Model | None = None
 
@@ -74,28 +50,21 @@ class TransformersExecutor(Executor):
 
         Raises `ConfigurationError`: torch missing, no such device, or not a checkpoint that can be decided with.
         """
-        device, dtype = devices.placement(self._device, self._dtype)
+        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
         checkpoint = transformers_checkpoint.verify(
             self.path, lambda fraction, note: progress(_HASHED * fraction, note)
         )
         progress(_HASHED, "loading")
-        model = load(checkpoint, device=device, dtype=dtype, execution=self._execution)
-        limit = self._max_tokens or min(DEFAULT_MAX_TOKENS, model.context or DEFAULT_MAX_TOKENS)
+        model = load(checkpoint, device=device, dtype=dtype, execution=self.options["execution"])
+        most = contract.DEFAULT_MAX_TOKENS
+        limit: int = self.options["max_tokens"] or min(most, model.context or most)
         if limit > (model.context or limit):
             raise ConfigurationError(f"the option 'max_tokens' is {limit}; this model reads at most {model.context}")
         self._model, self._limit = model, limit
         progress(1.0, "loaded")
         digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
-            # Equal answers need equal files, the same prompts, which are the library's, and the same arithmetic.
-            "identity": "/".join(
-                (
-                    f"{checkpoint.name}@sha256:{digest}",
-                    f"transformers-{version}",
-                    f"{model.dtype}@{device.partition(':')[0]}",
-                    model.execution,
-                )
-            ),
+            "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution),
             "name": checkpoint.name,
             "sha256": digest,
             "files": dict(checkpoint.files),
@@ -107,7 +76,7 @@ class TransformersExecutor(Executor):
             "parameters": model.parameters,
             "limits": {
                 "prompt_tokens": limit,
-                "tokens": MAX_TOKENS,
+                "tokens": contract.MAX_TOKENS,
                 "options": {kind: len(labels) for kind, labels in model.labels.items()},
             },
             "questions_together": model.together,
@@ -199,8 +168,8 @@ class TransformersExecutor(Executor):
                 if length > self._limit:
                     message = f"{what}: the prompt has {length} tokens; the limit is {self._limit}"
                     raise InputRefused(400, "max_tokens_exceeded", where, message)
-                if total > MAX_TOKENS:
-                    message = f"more than {MAX_TOKENS} tokens in all prompts; that is the limit of one request"
+                if total > contract.MAX_TOKENS:
+                    message = f"more than {contract.MAX_TOKENS} tokens in all prompts; that is the limit of one request"
                     raise InputRefused(413, "request_too_large", ("questions",), message)
                 if int(prompt.row.tokens.max()) >= model.vocabulary:
                     message = f"{what}: the prompt has a token that the model has no embedding for"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import documents, logits
-from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.families.base import Decision, Prepared, Processor
 from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, printable
+from protocol.contracts import clef as contract
 from protocol.payloads import TextRequest
 
 MAX_QUESTIONS: Final = 64
@@ -33,13 +34,7 @@ class _Context:
 class ClefProcessor(Processor):
     """Prepares and finishes for `executor_host.executors.clef.executor`. One `TextRequest` per request."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        # The host's; it checks their values.
-        "max_length": Option(int, 16_384, "most tokens of one request, 1 to 65536"),
-        "truncate": Option(bool, False, "cut the end of a state that is too long instead of refusing it"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-    }
+    OPTIONS = contract.OPTIONS
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """One `TextRequest`; its cost is the UTF-8 bytes of the document.

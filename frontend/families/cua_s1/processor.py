@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.base import Decision, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
@@ -28,6 +28,7 @@ from frontend.families.cua_s1.projection import Letters
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
 from frontend.requests.answers import Answer, AnswerError, choice_answer, softmax
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Text, printable
+from protocol.contracts import cua_s1 as contract
 from protocol.payloads import PromptRequest
 
 BYTES_PER_LOGIT: Final = 64
@@ -49,14 +50,7 @@ class CuaS1Processor(CheckpointProcessor[Tokenizer]):
     The tokenizer is read when the processor is made, about a second for the released one the first time.
     """
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        # The host's; it checks their values.
-        "adapter": Option(str, None, "the folder of the text adapter; text, within the base model's, when absent"),
-        "revision": Option(str, None, "the released adapter's revision: refuse files that are not exactly its"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-        "graphs": Option(bool, False, "record and replay prompts of the same length on a GPU"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 64
     """Tokenizing reads 2 MB/s and JSON 64 MB/s (measured), and every question repeats the state."""
 

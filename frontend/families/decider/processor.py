@@ -13,21 +13,21 @@ The unit is one whole request. The host returns raw logits; everything after the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import documents, logits
-from frontend.families.base import Decision, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
-from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts import decider as contract
 from protocol.payloads import RowsRequest
 
 
@@ -37,7 +37,7 @@ class _Context:
 
     questions: tuple[Question, ...]
     payload: RowsRequest
-    temperatures: Temperatures
+    temperatures: contract.Temperatures
     compiled: Compiled
 
 
@@ -47,17 +47,7 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
     The checkpoint is read when the processor is made, about a second for the released one the first time.
     """
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "truncate": Option(bool, False, "cut a state above 32,768 tokens instead of refusing it"),
-        # The host's; it checks their values.
-        "revision": Option(str, None, "the released revision: refuse a folder whose files are not exactly its"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-        "execution": Option(str, "auto", "how rows are read: rows, packed, shared or auto"),
-        "batch_rows": Option(int, 4, "most rows of a packed group, 1 to 4"),
-        "batch_tokens": Option(int, 4096, "most tokens of a packed group, 1 to 4096"),
-        "graphs": Option(bool, False, "record and replay packed groups on a GPU"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); a score's levels repeat its question besides."""
 

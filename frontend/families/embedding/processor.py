@@ -11,29 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.base import Decision, FamilyOptionError, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.embedding import rendering
 from frontend.families.embedding.checkpoint import Checkpoint, Encoded, load
 from frontend.families.embedding.rendering import Reading
 from frontend.requests.answers import AnswerError
 from frontend.requests.questions import DecisionRequest, printable
+from protocol.contracts import embedding as contract
+from protocol.contracts.embedding import MAX_TOKENS
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-SCALE: Final = 20.0
-"""What cosines are multiplied with before the softmax: the scale that sentence encoders of this kind were trained
-with, to tell the text that belongs to another from those that do not."""
-
-MAX_TOKENS: Final = 65_536
-"""Of one request: what the host reads at most. A model of 22 million parameters takes 20 s for it on one CPU core."""
 
 BYTES_PER_COSINE: Final = 64
 """What `finish` does with one cosine takes about as long as reading this many bytes of JSON."""
@@ -52,32 +46,12 @@ class _Context:
 class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
     """Prepares and finishes for `executor_host.executors.embedding.executor`. One `RowsRequest` per request."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "scale": Option(float, SCALE, "what cosines are multiplied with before the softmax, above 0, at most 1000"),
-        "truncate": Option(bool, False, "cut texts above the model's tokens instead of refusing them"),
-        "max_tokens": Option(int, None, "most tokens of one text, 1 to 32768; default: the checkpoint's"),
-        # The host's; it checks their values.
-        "cache_mb": Option(int, 64, "MiB of vectors kept for texts that come again; 0: none"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "float32", "float32 or bfloat16"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured)."""
 
-    @classmethod
-    def check_options(cls, options: Mapping[str, object]) -> dict[str, object]:
-        """As `Processor.check_options`, and the range of `scale`."""
-        checked = super().check_options(options)
-        scale = checked["scale"]
-        assert isinstance(scale, float)
-        if not (isfinite(scale) and 0.0 < scale <= 1000.0):
-            raise FamilyOptionError("scale", f"the option 'scale' is {scale}; a number above 0, at most 1000")
-        return checked
-
     def read_checkpoint(self) -> Checkpoint:
-        max_tokens = self.options["max_tokens"]
-        assert max_tokens is None or isinstance(max_tokens, int)
-        return load(self.path, max_tokens)
+        return load(self.path, self.options["max_tokens"])
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens.
@@ -115,8 +89,7 @@ class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
         if not isinstance(context, _Context):
             raise InternalError("the request was prepared by another family")
         found = _cosines(outputs, sum([len(reading.texts) for reading in context.readings]))
-        scale = self.options["scale"]
-        assert isinstance(scale, float)
+        scale: float = self.options["scale"]
         answers, start = [], 0
         for reading in context.readings:
             end = start + len(reading.texts)

@@ -13,22 +13,22 @@ is done here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from frontend.errors import InternalError, InvalidRequest
 from frontend.families import documents
-from frontend.families.base import Decision, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts import laya as contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,14 @@ class _Context:
     """What `finish` needs of a prepared request."""
 
     questions: tuple[Question, ...]
-    temperatures: Temperatures
+    temperatures: contract.Temperatures
     compiled: Compiled
 
 
 class LayaProcessor(CheckpointProcessor[Checkpoint]):
     """Prepares and finishes for `executor_host.executors.laya.executor`. One `MarkedRowsRequest` per request."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "truncate": Option(bool, False, "cut what is too long for a row of 512 tokens instead of refusing it"),
-        # The host's; it checks their values.
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 32
     """As of the other families that tokenize here: about 2.5 MB/s, where JSON is read at 64 MB/s (measured there)."""
 

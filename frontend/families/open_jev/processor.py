@@ -13,20 +13,21 @@ everything after them is done here, over complete questions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from frontend.errors import InternalError
 from frontend.families import documents
-from frontend.families.base import Decision, Option, Prepared
+from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rendering import Rendered
-from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
+from frontend.families.open_jev.rows import check_candidates, check_questions
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
+from protocol.contracts import open_jev as contract
 from protocol.payloads import RowsRequest
 
 BYTES_PER_SCORE: Final = 64
@@ -49,30 +50,18 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
     The checkpoint's tokenizer is read when the processor is made, about a second for the released ones.
     """
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "base": Option(str, None, "a LoRA checkpoint's base model: its folder, with tokenizer and weights"),
-        "max_length": Option(int, None, "most tokens of one prompt, 1 to 16384; default: the export's, or 4096"),
-        # The host's; it checks their values.
-        "unreleased": Option(bool, False, "serve a checkpoint of another revision or size than the released ones"),
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32 or bfloat16; auto: bfloat16 on a GPU, float32 on a CPU"),
-        "execution": Option(str, "auto", "how candidates are read: rows, packed, shared; auto: packed for 27B only"),
-        "graphs": Option(bool, False, "record and replay groups of candidates on a GPU"),
-    }
+    OPTIONS = contract.OPTIONS
     PREPARE_WEIGHT: ClassVar[int] = 32
     """Tokenizing reads about 2.5 MB/s and JSON 64 MB/s (measured); the instructions are in each candidate besides."""
 
     def read_checkpoint(self) -> Checkpoint:
         """As `CheckpointProcessor`."""
-        base, max_length = self.options["base"], self.options["max_length"]
-        assert base is None or isinstance(base, str)
-        assert max_length is None or isinstance(max_length, int)
-        return load(self.path, base, max_length)
+        return load(self.path, self.options["base"], self.options["max_length"])
 
     @property
     def model_id(self) -> str | None:
         """The base model, None while the checkpoint cannot be read."""
-        return None if self._checkpoint is None else self._checkpoint.model_id
+        return None if self._checkpoint is None else self._checkpoint.terms.model_id
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens, the state counted in each.
@@ -86,12 +75,10 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
             check_questions(len(request.questions))
             questions = [_rendered(question) for question in request.questions]
             check_candidates(questions)
-            compiled = compile_rows(
-                request.state, questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
-            )
+            compiled = checkpoint.compile(request.state, questions)
         except Refused as error:
             raise error.for_systemone() from None
-        context = _Context(request.questions, compiled.payload, checkpoint.temperature, compiled.tokens)
+        context = _Context(request.questions, compiled.payload, checkpoint.terms.temperature, compiled.tokens)
         work = BYTES_PER_SCORE * compiled.candidates
         return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import ClassVar, Final
+from typing import Final
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families import documents
-from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.families.base import Decision, Prepared, Processor
 from frontend.requests.answers import Answer, AnswerError, choice_answer, normalise, noul_answer, score_answer
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
+from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
 
 MAX_REQUEST_CHARS: Final = 262_144
@@ -36,9 +37,7 @@ MAX_LEVELS: Final = 10
 class SparrowProcessor(Processor):
     """Prepares and finishes for `executor_host.executors.sparrow.executor`. One unit per request."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        "truncate": Option(bool, False, "cut texts above the model's 512 tokens instead of refusing them"),
-    }
+    OPTIONS = contract.OPTIONS
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """One `TextRequest`; its cost is the UTF-8 bytes of the document.

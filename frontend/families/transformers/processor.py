@@ -7,13 +7,14 @@ The ids of the questions are sent along: a checkpoint's template may write them 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from frontend.errors import InternalError, RequestTooLarge
 from frontend.families import documents
-from frontend.families.base import Decision, Option, Prepared, Processor
+from frontend.families.base import Decision, Prepared, Processor
 from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, printable
+from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
 
 MAX_DOCUMENT_BYTES: Final = 4_194_304
@@ -27,13 +28,7 @@ BYTES_PER_SCORE: Final = 64
 class TransformersProcessor(Processor):
     """Prepares and finishes for `executor_host.executors.transformers.executor`. One unit per request."""
 
-    OPTIONS: ClassVar[Mapping[str, Option]] = {
-        # All are the host's; it checks their values.
-        "device": Option(str, "auto", "cpu, cuda or cuda:N; auto: a GPU where there is one"),
-        "dtype": Option(str, "auto", "float32, bfloat16 or float16; auto: bfloat16 on a GPU, float32 on a CPU"),
-        "execution": Option(str, "auto", "how prompts are read: rows, shared; auto: shared where that is exact"),
-        "max_tokens": Option(int, None, "most tokens of one prompt; default: the model's, at most 32768"),
-    }
+    OPTIONS = contract.OPTIONS
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """One `TextRequest`; its cost is the UTF-8 bytes of the document.

@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,15 @@ from frontend.families.cua_s1.processor import CuaS1Processor
 from frontend.http.systemone import parse_request
 from frontend.observation.record import RequestTable
 from frontend.runtime.context import ExecutionContext
+from frontend.serving import pipeline
 from frontend.serving.deployment import Deployment
 from frontend.serving.replica import Availability
+from frontend.serving.server import Server, ServerLimits
 from protocol.frames import Envelope
 from protocol.messages import Execute, Result
 from protocol.payloads import PromptRequest
 from protocol.states import RequestEvent
+from tests.helpers.asking import Asking
 from tests.helpers.fake_host import FakeHost, failure, until, zmq_context
 from tests.unit.cua_s1.helpers import SIZE, choice, facts_of
 
@@ -39,13 +41,13 @@ class Bench:
     def __init__(self, context: zmq.Context[Any], folder: Path, processor: CuaS1Processor, **bounds: int) -> None:
         loop = asyncio.get_running_loop()
         self.now = 1000.0
-        self.pool = ThreadPoolExecutor(1)
         self.table = RequestTable(lambda: self.now)
         self.processor = processor
         self.names: dict[bytes, str] = {}
         model = {"id": "m@1", "name": "m", "role": "current", "family": "cua-s1", "options": {}, "path": str(folder)}
         model |= {"max_requests": None, "max_cost": None, **bounds}
-        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1", pool=self.pool)
+        self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1")
+        self.server = Server(loop, ServerLimits(), deployments={"m": self.deployment}, default="m")
         self.host = FakeHost(context)
         self.deployment.host_up(dataclasses.replace(self.host.up(), facts=facts_of(folder)))
 
@@ -68,7 +70,9 @@ class Bench:
                     ExecutionContext(clock=lambda: self.now, deadline=deadline, observer=record.observe) as context,
                     context.cancel_on_exit() as guard,
                 ):
-                    decision = await self.deployment.decide(request, 10, context, record)
+                    asking = Asking(request)
+                    permit = asking.admit(self.server.ingress)
+                    decision = await pipeline.resolved(self.server, asking, request, 10, permit, context, record)
                     guard.disarm()
                     event = RequestEvent.ANSWER
                     return decision
@@ -108,7 +112,9 @@ class Bench:
     def close(self) -> None:
         self.deployment.close()
         self.host.close()
-        self.pool.shutdown()
+        self.server.metrics.close()
+        self.server.pool.shutdown()
+        self.server.parser.shutdown()
 
 
 @pytest.fixture
@@ -229,7 +235,10 @@ async def test_a_prompt_that_is_too_long_stops_all_questions(bench: Bench) -> No
     assert len(json.dumps(long)) < 100_000
     with ExecutionContext(clock=lambda: bench.now) as context:
         record = bench.table.begin("long")
+        asking = Asking(request)
+        permit = asking.admit(bench.server.ingress)
         with pytest.raises(TokensExceeded, match="question 'r'"):
-            await bench.deployment.decide(request, 10, context, record)
+            await pipeline.resolved(bench.server, asking, request, 10, permit, context, record)
+        permit.release()
         record.end(RequestEvent.FAIL)
     await bench.idle()

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, FamilyOptionError, Prepared
+from frontend.families.base import AssetError, Prepared
 from frontend.families.decider.checkpoint import load
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from protocol import families
+from protocol.options import OptionError
 from protocol.payloads import RowsRequest
 from tests.unit.decider.helpers import rows_of
 from tests.unit.test_layering import imported
@@ -153,11 +154,11 @@ def test_another_host_is_refused(folder: Path) -> None:
 
 def test_options() -> None:
     """Those of both halves are checked where the configuration is read."""
-    known = DeciderProcessor.check_options({"truncate": True, "device": "cuda:0", "batch_rows": 2})
+    known = DeciderProcessor.OPTIONS.complete({"truncate": True, "device": "cuda:0", "batch_rows": 2})
     assert (known["truncate"], known["device"], known["graphs"]) == (True, "cuda:0", False)
     for options in ({"truncate": 1}, {"batch_rows": True}, {"packing": 4}):
-        with pytest.raises(FamilyOptionError):
-            DeciderProcessor.check_options(options)
+        with pytest.raises(OptionError):
+            DeciderProcessor.OPTIONS.complete(options)
 
 
 def test_the_family_is_registered() -> None:

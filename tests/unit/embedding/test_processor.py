@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, FamilyOptionError
+from frontend.families.base import AssetError
 from frontend.families.embedding import processor as module
 from frontend.families.embedding.processor import EmbeddingProcessor
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score
+from protocol.options import OptionError
 from tests.helpers.tiny_embedding import MAX_SEQ_LENGTH
 
 CLS, SEP = 2, 3
@@ -169,14 +170,14 @@ def test_what_is_no_output_is_an_internal_error(processor: EmbeddingProcessor, o
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1000.5, 10**400, "20", True])
 def test_a_scale_that_is_none_is_refused(scale: object) -> None:
     """Naming the option."""
-    with pytest.raises(FamilyOptionError) as refused:
-        EmbeddingProcessor.check_options({"scale": scale})
+    with pytest.raises(OptionError) as refused:
+        EmbeddingProcessor.OPTIONS.complete({"scale": scale})
     assert refused.value.key == "scale"
 
 
 def test_a_whole_number_is_a_scale() -> None:
     """As TOML and JSON have it, and as the documentation writes it."""
-    scale = EmbeddingProcessor.check_options({"scale": 20})["scale"]
+    scale = EmbeddingProcessor.OPTIONS.complete({"scale": 20})["scale"]
     assert (scale, type(scale)) == (20.0, float)
 
 
@@ -198,7 +199,10 @@ def test_the_host_must_have_loaded_the_same_files(texts: Path, processor: Embedd
         (lambda folder: (folder / "sentence_bert_config.json").write_text("["), "is not JSON"),
         (lambda folder: (folder / "sentence_bert_config.json").write_text("[]"), "is not a JSON object"),
         (lambda folder: (folder / "sentence_bert_config.json").unlink(), "does not say how many tokens"),
-        (lambda folder: (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 0}'), "does not say"),
+        (
+            lambda folder: (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 0}'),
+            "is 0; a number",
+        ),
     ],
     ids=["tokenizer", "no tokenizer", "JSON", "object", "no limit", "zero"],
 )

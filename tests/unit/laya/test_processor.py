@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from frontend.errors import InternalError, InvalidRequest, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, FamilyOptionError, Prepared
+from frontend.families.base import AssetError, Prepared
 from frontend.families.laya import finishing, native
-from frontend.families.laya.checkpoint import FILES, load
+from frontend.families.laya.checkpoint import load
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from frontend.http.systemone import parse_request
+from protocol.contracts.laya import FRONT_FILES as FILES
+from protocol.options import OptionError
 from protocol.payloads import MarkedRowsRequest
 from tests.unit.laya.helpers import QUESTIONS, logits
 
@@ -214,5 +216,5 @@ def test_what_is_no_english_checkpoint(folder: Path, tmp_path: Path, broken: str
 
 
 def test_options_of_the_family(folder: Path) -> None:
-    with pytest.raises(FamilyOptionError):
+    with pytest.raises(OptionError):
         LayaProcessor({}, {"graphs": True}, str(folder))

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded, Unavailable
-from frontend.families.base import AssetError, FamilyOptionError, Prepared
+from frontend.families.base import AssetError, Prepared
 from frontend.families.open_jev import rows
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.processor import OpenJevProcessor
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from protocol import families
+from protocol.options import OptionError
 from protocol.payloads import RowsRequest
 from tests.helpers import tiny_open_jev
 from tests.unit.open_jev.helpers import QUESTIONS, TEMPERATURE
@@ -104,7 +105,7 @@ def test_too_long_and_too_much(processor: OpenJevProcessor, folder: Path, monkey
     with pytest.raises(InvalidRequest, match="candidate limit"):
         prepare(processor)
     monkeypatch.setattr(rows, "MAX_ROWS", 6)
-    monkeypatch.setattr(rows, "MAX_TOTAL_TOKENS", 100)
+    monkeypatch.setattr(rows, "MAX_TOKENS", 100)
     with pytest.raises(RequestTooLarge):
         prepare(processor)
 
@@ -151,11 +152,11 @@ def test_another_host_is_refused(folder: Path, checkpoint: Checkpoint) -> None:
 
 def test_options() -> None:
     """Those of both halves are checked where the configuration is read."""
-    known = OpenJevProcessor.check_options({"base": "b", "max_length": 100, "execution": "rows"})
+    known = OpenJevProcessor.OPTIONS.complete({"base": "b", "max_length": 100, "execution": "rows"})
     assert (known["base"], known["max_length"], known["unreleased"], known["device"]) == ("b", 100, False, "auto")
     for options in ({"max_length": True}, {"max_length": "1"}, {"truncate": True}, {"unreleased": 1}):
-        with pytest.raises(FamilyOptionError):
-            OpenJevProcessor.check_options(options)
+        with pytest.raises(OptionError):
+            OpenJevProcessor.OPTIONS.complete(options)
 
 
 def test_the_family_is_registered() -> None:
@@ -178,9 +179,9 @@ def test_a_folder_is_read_once_until_it_changes(tmp_path: Path) -> None:
     path = str(tiny_open_jev.write_texts(tmp_path / "a"))
     assert load(path) is load(path)
     tiny_open_jev.write_texts(tmp_path / "a", temperature=2)
-    assert load(path).temperature == 2.0
-    assert load(path, None, 77).max_length == 77
-    assert load(path).max_length == 4096
+    assert load(path).terms.temperature == 2.0
+    assert load(path, None, 77).terms.max_length == 77
+    assert load(path).terms.max_length == 4096
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Taking one request in: the budgets that may refuse it, the replica that gets it, and its units, one by one.
+
+    slot ─▶ (prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
+     429                 429, 413   503        one output each
+
+The slot and the cost are the deployment's; the account of a key has both again. Every permit is retained by the
+request's context, and goes back when its last owner is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frontend.errors import QueueFull
+from frontend.families.base import Prepared
+from frontend.observation.record import RequestRecord
+from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.context import ExecutionContext
+from frontend.serving.absorbing import Absorbing
+from frontend.serving.deployment import Deployment
+from frontend.serving.refusals import permit
+from frontend.serving.replica import Availability, Replica, replaced
+
+
+def take_slot(deployment: Deployment, context: ExecutionContext) -> None:
+    """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
+    slots = deployment.slots
+    if slots is not None and not context.holds(slots):
+        context.retain(permit(slots, 0))
+
+
+def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
+    """As `take_slot`, with the refusal returned: what is wrong with a request is said before that it has no slot."""
+    try:
+        take_slot(deployment, context)
+    except QueueFull as refusal:
+        return refusal
+    return None
+
+
+def take_cost(deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit what the request turned out to be. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
+    for layer, cost in _layers(deployment, prepared, record):
+        context.retain(permit(layer, cost))
+
+
+def would_admit(deployment: Deployment, prepared: Prepared, record: RequestRecord) -> None:
+    """Raise what `take_cost` would raise now, and reserve nothing."""
+    for layer, cost in _layers(deployment, prepared, record):
+        permit(layer, cost).release()
+
+
+def _layers(
+    deployment: Deployment, prepared: Prepared, record: RequestRecord
+) -> Sequence[tuple[BoundedAdmission, int]]:
+    """What refuses a request by what it turned out to be, with what it asks of each."""
+    account = record.account
+    if deployment.cost is None and account is None:
+        return ()
+    layers = [] if deployment.cost is None else [(deployment.cost, prepared.cost)]
+    if account is not None:
+        if account.requests is not None:
+            layers.append((account.requests, 0))
+        if account.cost is not None:
+            layers.append((account.cost, prepared.cost))
+    return layers
+
+
+async def execute(
+    deployment: Deployment,
+    family: Absorbing,
+    identity: str,
+    prepared: Prepared,
+    context: ExecutionContext,
+    record: RequestRecord,
+) -> list[object]:
+    """Run the units of an admitted request; one output each.
+
+    `identity`: of the weights it was prepared for, which must still be these. All units go to one replica. Raises
+    `RequestError`. Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the
+    permits back.
+    """
+    replica = choose(deployment, identity)
+    outputs: list[object] = []
+    for index, unit in enumerate(prepared.units):
+        if replica is None or replica.identity != identity:
+            raise replaced(deployment.name)
+        output = await replica.run(unit, context, record.request_id)
+        record.unit_done()
+        deployment.last_output = output.values
+        outputs.append(family.absorb(prepared, index, output.values))
+    return outputs
+
+
+def choose(deployment: Deployment, identity: str) -> Replica | None:
+    """The least loaded replica that is ready, else that may be again; of equals the one that was chosen last the
+    longest time ago. None when none has these weights."""
+    replicas = deployment.replicas
+    fit = [replica for replica in replicas if replica.identity == identity and replica.expected]
+    if not fit:
+        return None
+    if len(fit) == 1:
+        return fit[0]
+    chosen = min(
+        fit,
+        key=lambda replica: (
+            replica.availability is not Availability.READY,
+            replica.load,
+            replica.last_used,
+        ),
+    )
+    chosen.last_used = 1 + max(replica.last_used for replica in replicas)
+    return chosen

@@ -1,0 +1,31 @@
+"""Options that every family on torch has: where a model runs, in which arithmetic, and what is recorded there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol.options import DEVICE as DEVICE_SYNTAX
+from protocol.options import Option
+
+DEVICE: Final = Option(
+    "device", str, "auto", "where the model runs; auto: a GPU where there is one", syntax=DEVICE_SYNTAX
+)
+
+DTYPE: Final = Option(
+    "dtype",
+    str,
+    "auto",
+    "arithmetic of the model; auto: bfloat16 on a GPU, float32 on a CPU",
+    choices=("auto", "float32", "bfloat16"),
+)
+
+EXECUTIONS: Final = ("auto", "rows", "packed", "shared")
+"""How the rows of a unit are read: each alone, several in one pass, or what they share once."""
+
+
+def no_graphs_of_shared(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Rule: what is shared differs from unit to unit, so there is nothing that could be replayed."""
+    if values["graphs"] and values["execution"] == "shared":
+        return "graphs", "the option 'graphs' does not go with the execution 'shared'"
+    return None
