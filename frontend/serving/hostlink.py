@@ -33,7 +33,6 @@ from frontend.errors import (
     Unavailable,
 )
 from frontend.runtime.dispatch import Dispatch
-from frontend.serving import sockets
 from frontend.serving.overdue import OverdueWatch
 from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
@@ -52,6 +51,7 @@ from protocol.messages import (
     Status,
     Welcome,
 )
+from protocol.transport.loop import dial
 
 RECENT_CALLS = 1024
 """Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
@@ -152,8 +152,8 @@ class HostLink:
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
-        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        self._data = dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
         self._watch.owed()
 

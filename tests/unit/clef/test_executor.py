@@ -129,8 +129,8 @@ def test_the_family_retires_on_any_execution_error() -> None:
     ("options", "expected"),
     [
         ({"batch": 1}, "no option 'batch'"),
-        ({"max_length": 0}, "'max_length' is 0; it is a number from 1 to 65536"),
-        ({"max_length": 65537}, "'max_length' is 65537; it is a number from 1 to 65536"),
+        ({"max_length": 0}, "'max_length' is 0; it is a whole number, 1 to 65536"),
+        ({"max_length": 65537}, "'max_length' is 65537; it is a whole number, 1 to 65536"),
         ({"truncate": 1}, "'truncate' is 1; it is true or false"),
         ({"dtype": "float16"}, "'dtype' is 'float16'; it is one of auto, float32, bfloat16"),
     ],
@@ -433,7 +433,9 @@ def test_releases_are_told_by_their_sizes() -> None:
 
 def test_a_device_that_is_not_there(folder: Path) -> None:
     """Said before the folder is read."""
-    made = ClefExecutor(str(folder), {"device": "tpu"})
     with pytest.raises(ConfigurationError, match="tpu"):
+        ClefExecutor(str(folder), {"device": "tpu"})
+    made = ClefExecutor(str(folder), {"device": "cuda:99"})
+    with pytest.raises(ConfigurationError, match="there is no device 'cuda:99'"):
         made.load(lambda fraction, note: None)
     assert devices.placement("auto", "auto")[0] in ("cpu", "cuda")

@@ -303,7 +303,7 @@ def test_the_facts_can_be_announced(folder: Path) -> None:
     ("options", "words"),
     [
         ({"what": 1}, "no option 'what'"),
-        ({"device": "mps"}, "cpu or cuda"),
+        ({"device": "mps"}, "auto, cpu, cuda or cuda:N"),
         ({"device": "cuda:99"}, "there is no device"),
         ({"dtype": "int8"}, "'dtype' is 'int8'"),
         ({"max_tokens": 0}, "'max_tokens' is 0"),
