@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_host.errors import ConfigurationError, FatalExecutionError
@@ -19,6 +20,13 @@ DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
 
 GPU_FILES: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """One of them is there where a driver for CUDA, ROCm or WSL is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The CPU as torch describes it, for models that run there without torch."""
+
+    type: str = "cpu"
 
 
 def torch_library() -> Any:
@@ -63,6 +71,15 @@ def find(name: str) -> Any:
     return device
 
 
+def placed(model: Any, device: Any, dtype: Any) -> Any:
+    """`model` itself on `device`, its parameters as `dtype`. Its buffers keep their dtype: rotary frequencies that are
+    rounded to bfloat16 turn the last of 3,399 positions by another angle (0.1 becomes 0.10009765625)."""
+    model.to(device)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
+
+
 def synchronize(device: Any) -> None:
     """Waits until `device` has done everything; nothing to wait for on a CPU."""
     if device.type == "cuda":
@@ -70,26 +87,30 @@ def synchronize(device: Any) -> None:
 
 
 @contextmanager
-def settled(kind: str, wait: Callable[[], None]) -> Iterator[None]:
-    """The device has finished at the end of the block, also when an error ends it, since `wait` waits for it.
+def settled(device: Any) -> Iterator[None]:
+    """The torch device has finished at the end of the block, also when an error ends it.
 
-    Raises `FatalExecutionError` in place of an error after which a device of this `kind` is not to be trusted.
+    Raises `FatalExecutionError` in place of an error after which the device is not to be trusted.
     """
     try:
         try:
             yield
         finally:
-            wait()
+            synchronize(device)
     except (MemoryError, RuntimeError) as error:
-        if is_of_the_device(error, kind):
+        if is_of_the_device(error, device.type):
             raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
         raise
 
 
 def is_of_the_device(error: BaseException, kind: str) -> bool:
     """Whether a device of this kind is not to be trusted after this error: a CUDA error, or no memory left."""
-    torch = torch_library()
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+    if isinstance(error, MemoryError):
+        return True
+    torch = sys.modules.get("torch")
+    if torch is None:  # what computes here is numpy
+        return False
+    if isinstance(error, torch.OutOfMemoryError):
         return True
     return kind == "cuda" and isinstance(error, torch.AcceleratorError)
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -20,8 +19,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import checkpoints
-from executor_host.errors import ConfigurationError, FatalExecutionError
+from executor_host import checkpoints, devices
+from executor_host.errors import ConfigurationError
 from executor_host.executors.embedding.cache import Vectors
 from executor_host.executors.embedding.checkpoint import CONFIG, WEIGHTS, Checkpoint, Pooling
 
@@ -82,16 +81,13 @@ class NumpyEncoder:
     """A loaded model. One thread at a time."""
 
     backend: ClassVar[str] = "numpy"
-    device: ClassVar[str] = "cpu"
-    max_pass_tokens: ClassVar[int] = PASS_TOKENS
+    pass_tokens: ClassVar[int] = PASS_TOKENS
+    device: ClassVar[devices.Cpu] = devices.Cpu()
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Reads the weights. Raises `ConfigurationError` for another architecture, and for weights that do not fit
-        `config.json`."""
+        """Reads the weights of a model that is not `unsuited`. Raises `ConfigurationError` for weights that do not
+        fit `config.json`."""
         config = checkpoints.read_json(checkpoint.path / CONFIG)
-        fault = unsuited(checkpoint.architecture, config)
-        if fault is not None:
-            raise ConfigurationError(f"{CONFIG}: {fault}; the backend torch may read it")
         size = checkpoints.count(config, CONFIG, "hidden_size", MAX_SIZE)
         wide = checkpoints.count(config, CONFIG, "intermediate_size", MAX_SIZE)
         self._heads = checkpoints.count(config, CONFIG, "num_attention_heads", size)
@@ -120,20 +116,19 @@ class NumpyEncoder:
         ]
         self.parameters = weights.read
 
+    def __repr__(self) -> str:
+        return f"<NumpyEncoder {len(self._layers)} layers>"
+
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Token ids are below this."""
         return len(self._words)
 
-    @contextmanager
-    def settled(self) -> Iterator[None]:
-        """Around everything that computes: without memory there is nothing left to trust."""
-        try:
-            yield
-        except MemoryError as error:
-            raise FatalExecutionError("the device failed: MemoryError") from error
+    def close(self) -> None:
+        """Drops the weights."""
+        self._layers = []
 
-    def pooled(self, rows: Sequence[NDArray[np.int32]]) -> Vectors:
+    def read(self, rows: Sequence[NDArray[np.int32]]) -> Vectors:
         """One pass: a vector for each row of tokens, [rows, size], as it comes."""
         lengths = np.array([len(row) for row in rows])
         starts = np.cumsum(lengths) - lengths

@@ -176,7 +176,7 @@ def test_torch_is_never_imported(folder: Path) -> None:
         f"executor = EmbeddingExecutor({str(folder)!r}, {{}})\n"
         "facts = executor.load(lambda *_: None); executor.warm_up()\n"
         "def fail(rows): raise MemoryError\n"
-        "executor._pass = fail; executor._cache.max_bytes\n"
+        "executor._model.read = fail\n"
         "from executor_host.executors.base import WarmUpCall\n"
         "import numpy as np\n"
         "from protocol.payloads import RowsRequest\n"

@@ -1,53 +1,53 @@
-"""Any encoder that transformers loads, on a CPU or a GPU."""
+"""A sentence encoder that transformers loads, on its device: rows of tokens in, one pooled vector of each out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
 from executor_host.errors import ConfigurationError
+from executor_host.executors.embedding import checkpoint as folders
 from executor_host.executors.embedding.cache import Vectors
-from executor_host.executors.embedding.checkpoint import CONFIG, WEIGHTS, Checkpoint
+
+Rows: TypeAlias = Sequence[NDArray[np.int32]]
 
 PASS_TOKENS: Final = 8_192
 """Most tokens of one pass, padding included: 50 MB for the widest activation of a model of 22 million parameters, in
 float32."""
 
 
-class TorchEncoder:
-    """A loaded model on its device. One thread at a time."""
+class Encoder:
+    """One loaded checkpoint. Not safe for more than one thread."""
 
     backend: ClassVar[str] = "torch"
-    max_pass_tokens: ClassVar[int] = PASS_TOKENS
+    pass_tokens: ClassVar[int] = PASS_TOKENS
 
-    def __init__(self, checkpoint: Checkpoint, device: str, dtype: str) -> None:
-        """`device` and `dtype` by name. Raises `ConfigurationError`: torch missing, no such device, or weights that do
-        not fit their configuration."""
-        found = devices.find(device)
-        self.device = device
-        self._model = _load(checkpoint, dtype).to(found)
-        self._pooling = checkpoint.pooling
-        self.parameters: int = sum(parameter.numel() for parameter in self._model.parameters())
+    def __init__(self, model: Any, pooling: folders.Pooling) -> None:
+        """`model`: an encoder on its device, without gradients."""
+        self._model = model
+        self._pooling: folders.Pooling = pooling
+        self.device = model.device
+
+    def __repr__(self) -> str:
+        return f"<Encoder {type(self._model).__name__} on {self.device}>"
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Token ids are below this."""
         return int(self._model.get_input_embeddings().weight.shape[0])
 
-    @contextmanager
-    def settled(self) -> Iterator[None]:
-        """As `devices.settled`, of this model's device."""
-        with devices.settled(self._model.device.type, lambda: devices.synchronize(self._model.device)):
-            yield
+    @property
+    def parameters(self) -> int:
+        """Parameters."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
 
-    def pooled(self, rows: Sequence[NDArray[np.int32]]) -> Vectors:
-        """One pass: a vector for each row of tokens, [rows, size], as it comes. The rows are padded on the right, where
-        the mask keeps them from mattering."""
+    def read(self, rows: Rows) -> Vectors:
+        """The pooled vectors [rows, size], as they come, of one pass over rows that are padded on the right, where the
+        mask keeps the padding from mattering."""
         import torch
 
         longest = max(map(len, rows))
@@ -69,9 +69,17 @@ class TorchEncoder:
             found: Vectors = pooled.cpu().numpy()
         return found
 
+    def close(self) -> None:
+        """Drops the model."""
+        self._model = None
 
-def _load(checkpoint: Checkpoint, dtype: str) -> Any:
-    """The encoder, without gradients and without the pooling layer of some architectures, which nobody asks here."""
+
+def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str) -> Encoder:
+    """The encoder of a verified checkpoint, without the pooling layer of some architectures, which is not asked here.
+
+    Raises `ConfigurationError`: torch missing, no such device, or weights that do not fit the configuration.
+    """
+    target = devices.find(device)
     torch = devices.torch_library()
     try:
         import transformers
@@ -98,7 +106,7 @@ def _load(checkpoint: Checkpoint, dtype: str) -> Any:
     ):
         if names:
             first = min(map(str, names))
-            raise ConfigurationError(f"{WEIGHTS} does not fit {CONFIG}: {first} is {what}")
+            raise ConfigurationError(f"{folders.WEIGHTS} does not fit {folders.CONFIG}: {first} is {what}")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
-    return model.eval().requires_grad_(False)
+    return Encoder(model.eval().requires_grad_(False).to(target), checkpoint.pooling)
