@@ -30,10 +30,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import zmq
+from msgspec import structs
 
 from executor_host import inspection
 from executor_host.launch import local, orphans
-from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
+from executor_host.launch.base import Connection, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalLauncher
 from executor_host.supervision import stop_signals
 from executor_host.supervision import swap as swapping
@@ -53,12 +54,14 @@ from executor_host.supervision.report import Reports
 from executor_host.supervision.residency import Bounds
 from frontend.cli.serve import configured
 from frontend.configuration import keys
-from frontend.configuration import load as config
-from frontend.configuration.model import Configuration, Endpoint, ModelConfig, exposed
+from frontend.configuration.endpoints import Endpoint
+from frontend.configuration.model import Configuration, exposed
+from frontend.configuration.successor import successor
 from frontend.configuration.toml_file import ConfigurationError
 from protocol import addresses
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Drain, Message
+from protocol.models import DeploymentSpec, NamedModel
 from protocol.transport import monitor
 from protocol.transport.loop import dial, listen
 
@@ -393,34 +396,19 @@ class Supervisor:
         self._counter += 1
         return f"{self._counter}-{secrets.token_hex(4)}"
 
-    def _spec(self, model: ModelConfig) -> DeploymentSpec:
-        return DeploymentSpec(
-            id=f"{model.name}@{next(self._numbers)}",
-            name=model.name,
-            family=model.family,
-            path=model.path,
-            options=model.options,
-            max_requests=model.max_requests,
-            max_cost=model.max_cost,
-            execution_limit_s=model.execution_limit_s,
-            load_limit_s=model.load_limit_s,
-            replicas=model.replicas,
-            pinned=model.pin or model.remote,  # a host that others start cannot be started again for a request
-            keep_alive_s=model.keep_alive_s,
-            remote=model.remote,
-            ray=model.ray,
-        )
+    def _spec(self, model: NamedModel) -> DeploymentSpec:
+        return DeploymentSpec(id=f"{model.name}@{next(self._numbers)}", **structs.asdict(model))
 
     async def swap(
         self, name: str, settings: Mapping[str, Any], mode: swapping.Mode, say: Callable[[str], None]
     ) -> swapping.SwapReport:
         """Make `name` mean what `settings` make of it. Raises `Invalid`, and what `Fleet.swap` raises."""
         try:
-            successor = config.successor(self._models[name], settings, self.configuration.limits.request_timeout_s)
+            meant = successor(self._models[name], settings, self.configuration.limits.request_timeout_s)
         except ConfigurationError as error:
             raise Invalid(str(error)) from error
-        report = await self._fleet.swap(name, self._spec(successor), mode, say)
-        self._models[name] = successor
+        report = await self._fleet.swap(name, self._spec(meant), mode, say)
+        self._models[name] = meant
         return report
 
     def order_ended(self) -> None:
@@ -494,7 +482,7 @@ def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listene
     health = configuration.health
     return Listeners(
         main=opened_at(Endpoint(configuration.host, configuration.port)),
-        natives={model.name: opened_at(model.native) for model in configuration.models if model.native is not None},
+        natives={name: opened_at(place) for name, place in configuration.natives.items()},
         admin=None if configuration.admin is None else opened_at(configuration.admin),
         health=None if health is None else opened.enter_context(open_health(health.host, health.port)),
     )

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.memory import checkpoint_bytes
 from executor_host.supervision import swap as swapping
 from executor_host.supervision.host_slot import HostSlot
 from executor_host.supervision.host_slot import Owner as SlotOwner
 from executor_host.supervision.hosts import Hosts
 from executor_host.supervision.residency import Bounds, Place, Residency
+from protocol.models import DeploymentSpec
 from protocol.states import Role
 
 ROOM_WAIT_S = 30.0

@@ -24,7 +24,6 @@ from executor_host.launch import stacks
 from executor_host.launch.base import (
     LAST_WORDS_CHARS,
     Connection,
-    DeploymentSpec,
     HostLauncher,
     HostSpec,
     ProcessExit,
@@ -41,6 +40,7 @@ from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import Drain, Failure, Hello, HostDown, HostUp, Lane, Message, Progress, Ready, Status, Welcome
+from protocol.models import DeploymentSpec
 from protocol.states import HOST, HostEvent, HostState, Machine
 
 

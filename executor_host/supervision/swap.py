@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from executor_host.launch.base import DeploymentSpec
 from executor_host.supervision.hosts import Freed, Hosts
+from protocol.models import DeploymentSpec
 from protocol.states import RoleEvent
 
 

@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from executor_host.launch import local
-from executor_host.launch.base import DeploymentSpec, HostSpec, ProcessExit
+from executor_host.launch.base import HostSpec, ProcessExit
 from executor_host.launch.local import LINE_BYTES, TAIL_BYTES, LocalLauncher, LocalProcess, start_process
+from protocol.models import DeploymentSpec
 from tests.process.harness import TOY, alive, wait_for
 
 

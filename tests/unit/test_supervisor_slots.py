@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from executor_host.launch import stacks
-from executor_host.launch.base import DeploymentSpec, ProcessExit
+from executor_host.launch.base import ProcessExit
 from executor_host.supervision import front_slot
 from executor_host.supervision.front_slot import FrontCommand, FrontSlot
 from executor_host.supervision.host_slot import HostSlot
+from protocol.models import DeploymentSpec
 
 
 class Handle:
