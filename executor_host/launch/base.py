@@ -11,6 +11,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from protocol import addresses
@@ -21,6 +22,19 @@ from protocol.tensors import Buffer
 
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHosts:
+    """Where and from whom hosts may dial in."""
+
+    address: str
+    """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
+    key: Path
+    """The server's own NAME.key_secret."""
+    allow: Path | None
+    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,12 @@ class Connection(Protocol):
 
 
 class Listener(Connection, Protocol):
-    """One that others dial."""
+    """One that others dial: what it receives begins with the identity of the peer."""
+
+    @property
+    def address(self) -> str:
+        """Where it is bound, with the port that the system chose."""
+        ...
 
     def bind(self, address: str) -> None: ...
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from executor_host.executors.sparrow.executor import BUNDLED
 from executor_host.supervision import listeners
 from frontend.configuration import load as config
 from frontend.configuration.endpoints import Endpoint, check_host
@@ -452,11 +451,6 @@ def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypa
     )
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"
-
-
-def test_the_bundled_names_are_those_of_the_host() -> None:
-    """The front does not import the executor, so the names are there twice."""
-    assert set(families.BUILT_IN["sparrow"].bundled) == set(BUNDLED)
 
 
 @pytest.mark.parametrize(

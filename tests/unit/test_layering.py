@@ -182,10 +182,11 @@ def test_the_supervisor_is_small() -> None:
 
 
 def test_the_commands_work_without_the_web_server() -> None:
-    """`framehost decide`, `batch` and `status` are for machines that only ask."""
+    """`framehost decide`, `batch`, `eval` and `status` are for machines that only ask."""
     imported(
         "frontend.cli.decide",
         "frontend.cli.batch",
+        "frontend.cli.evaluation.command",
         "frontend.cli.fetch",
         "frontend.cli.status",
         forbid=("aiohttp", "torch", "numpy", "uvloop"),
@@ -204,7 +205,9 @@ def test_every_module_can_be_imported_alone(package: str) -> None:
     code = (
         "import importlib, os, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "import zmq, json, argparse, asyncio, logging\n"  # foreign and slow: loaded once, before the forks
+        # Foreign and slow: loaded once, before the forks.
+        "import zmq, json, argparse, asyncio, logging, msgpack, numpy, orjson\n"
+        f"if {package!r} == 'frontend': import aiohttp.web, prometheus_client\n"
         "failed = []\n"
         f"for name in {names!r}:\n"
         "    child = os.fork()\n"

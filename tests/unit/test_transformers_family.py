@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.transformers.executor import MAX_TOKENS, TransformersExecutor
+from executor_host.executors.transformers.executor import TransformersExecutor
 from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
 from frontend.families.base import Decision, Prepared
@@ -24,6 +24,7 @@ from frontend.families.transformers.processor import MAX_DOCUMENT_BYTES, Transfo
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.contracts.transformers import MAX_TOKENS
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 
@@ -38,6 +39,9 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "labels": tiny_transformers.write_labels,
     "head": tiny_transformers.write_head,
     "shipped": tiny_transformers.write_shipped,
+    "d3": tiny_transformers.write_readout,
+    "pplx": lambda folder: tiny_transformers.write_readout(folder, seed=7, prompt=None),
+    "judge": tiny_transformers.write_judge,
 }
 TOGETHER = "together"
 
@@ -116,7 +120,7 @@ def served(folders: dict[str, Path]) -> Callable[[str], Joined]:
 @pytest.fixture(scope="module")
 def judges(folders: dict[str, Path]) -> Callable[[str], Judge]:
     loaded: dict[str, Judge] = {}
-    heads = {"head", "shipped", TOGETHER}
+    heads = {*KINDS, TOGETHER} - {"chat", "labels"}
     return lambda name: loaded.get(name) or loaded.setdefault(name, Judge(folders[name], head=name in heads))
 
 
@@ -341,7 +345,7 @@ def test_a_prompt_above_the_limit(folders: dict[str, Path]) -> None:
 
 def test_prompts_above_the_limit_of_all(served: Callable[[str], Joined], monkeypatch: pytest.MonkeyPatch) -> None:
     """413, found while they are written."""
-    monkeypatch.setattr("executor_host.executors.transformers.executor.MAX_TOKENS", 1000)
+    monkeypatch.setattr("protocol.contracts.transformers.MAX_TOKENS", 1000)
     error = served("chat").refused(STATE, ASKED)
     assert (error.status, error.code) == (413, "request_too_large")
     assert "1000 tokens" in error.message

@@ -82,13 +82,13 @@ class ClefExecutor(Executor):
         progress(1.0, "loaded")
         weights = {name: digest for name, digest in checkpoint.files.items() if name.endswith(".safetensors")}
         return {
-            # Equal answers need equal weights, tokens, limits and arithmetic.
-            "identity": "/".join(
-                (
-                    f"{checkpoint.name}@sha256:{checkpoints.combined(checkpoint.files)}",
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"max_length:{self._max_length}{':truncate' if self._truncate else ''}",
-                )
+            "identity": contract.identity(
+                checkpoint.name,
+                checkpoints.combined(checkpoint.files),
+                dtype,
+                device,
+                self._max_length,
+                self._truncate,
             ),
             "name": checkpoint.name,
             "sha256": checkpoints.combined(weights),

@@ -25,13 +25,13 @@ from protocol.contracts import cua_s1 as contract
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
 
-WARM_UP: Final = (
-    "<|im_start|>system\nYou are a one-pass computer-use decision model. You are shown the current state of a screen "
-    "and a fixed, closed list of candidate (element, action) options, each given a single letter. Choose exactly one "
-    "option: the single best next action to take. Answer with ONLY that option's letter -- no words, no punctuation, "
-    "no explanation.<|im_end|>\n<|im_start|>user\nGoal: Close it.\n\nApp: Cua Driver\nTask family: closed-candidate "
-    'decision\n\nAccessibility tree:\nDialog: Update installed.\n\nOptions:\nA. Decision "OK" -> select\nB. Decision '
-    '"Wait" -> select\n\nAnswer with a single letter.<|im_end|>\n<|im_start|>assistant\n<think>\n'
+WARM_UP: Final = contract.CHAT.format(
+    system=contract.SYSTEM,
+    user=contract.USER.format(
+        goal="Goal: Close it.\n\n",
+        state="Dialog: Update installed.",
+        options='A. Decision "OK" -> select\nB. Decision "Wait" -> select',
+    ),
 )
 """The family's warm-up request as the front renders it; a test compares the two."""
 
@@ -64,7 +64,6 @@ class CuaS1Executor(Executor):
         """
         qwen3_5.libraries()
         device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        kind = device.partition(":")[0]
         checkpoint = released.verify(
             self.path,
             self.options["adapter"],
@@ -80,13 +79,12 @@ class CuaS1Executor(Executor):
             settings=self._settings,
             adapt=None if adapter is None else lambda text: adapters.merge(text, adapter),
         )
-        rows = backbone.embeddings(released.LETTER_IDS).float().cpu().numpy()
+        rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
         self._backbone, self._rows = backbone, rows
         progress(1.0, "loaded")
         return {
-            # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": f"{released.MODEL_ID}@sha256:{checkpoints.combined(checkpoint.files)}/{dtype}@{kind}",
-            "name": released.MODEL_ID,
+            "identity": contract.identity(checkpoints.combined(checkpoint.files), dtype, device),
+            "name": contract.MODEL_ID,
             "sha256": checkpoints.combined(
                 {name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}
             ),
@@ -94,14 +92,14 @@ class CuaS1Executor(Executor):
             "folder": str(checkpoint.path),
             "form": "merged" if adapter is None else "adapter",
             "released": checkpoint.released,
-            "checkpoint_revision": released.REVISION if checkpoint.released else None,
+            "checkpoint_revision": contract.REVISION if checkpoint.released else None,
             "dtype": dtype,
             "device": device,
             "graphs": self._settings.graphs,
             "parameters": checkpoint.parameters,
-            "limits": {"prompt_tokens": released.MAX_PROMPT_TOKENS, "options": len(released.LETTERS)},
+            "limits": {"prompt_tokens": contract.MAX_PROMPT_TOKENS, "options": len(contract.LETTERS)},
             "letters": {
-                "ids": list(released.LETTER_IDS),
+                "ids": list(contract.LETTER_IDS),
                 "rows": rows,
                 "sha256": hashlib.sha256(rows.astype("<f4").tobytes()).hexdigest(),
             },
@@ -113,7 +111,7 @@ class CuaS1Executor(Executor):
             raise ConfigurationError("the warm-up comes after the load")
         from tokenizers import Tokenizer
 
-        encoder = Tokenizer.from_file(f"{self.path}/{released.TOKENIZER}")
+        encoder = Tokenizer.from_file(f"{self.path}/{contract.TOKENIZER}")
         encoder.no_truncation()
         encoder.no_padding()
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
@@ -143,8 +141,8 @@ class CuaS1Executor(Executor):
             raise ExecutionFailed(f"a prompt request is expected, not {type(payload).__name__}")
         if int(payload.tokens.max()) >= backbone.vocabulary:
             raise Malformed(f"a token is below {backbone.vocabulary}, the size of this model's vocabulary")
-        if len(payload.tokens) > released.MAX_PROMPT_TOKENS:
-            raise Malformed(f"a prompt has at most {released.MAX_PROMPT_TOKENS} tokens")
+        if len(payload.tokens) > contract.MAX_PROMPT_TOKENS:
+            raise Malformed(f"a prompt has at most {contract.MAX_PROMPT_TOKENS} tokens")
         with devices.settled(backbone.device.type, backbone.synchronize):
             reading = backbone.read([payload.tokens], [0], lambda: check(call))
             hidden = reading.hidden[0].float().cpu().numpy()

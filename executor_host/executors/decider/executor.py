@@ -14,6 +14,7 @@ Source: the family's published runtime, decider-ai 1.8.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -82,37 +83,36 @@ class DeciderExecutor(Executor):
         progress(1.0, "loaded")
         digest = checkpoint.files["model.safetensors"]
         return {
-            # Equal answers need equal weights, prompts, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    released.MODEL_ID,
-                    *(f"{name}@sha256:{checkpoint.files[name]}" for name in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"{self._settings.execution}:{self._settings.max_rows}x{self._settings.max_tokens}",
-                )
+            "identity": contract.identity(
+                checkpoint.files,
+                dtype,
+                device,
+                self._settings.execution,
+                self._settings.max_rows,
+                self._settings.max_tokens,
             ),
-            "name": released.MODEL_ID,
+            "name": contract.MODEL_ID,
             "sha256": digest,
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "released": checkpoint.released,
-            "checkpoint_revision": released.REVISION if checkpoint.released else None,
+            "checkpoint_revision": contract.REVISION if checkpoint.released else None,
             "dtype": dtype,
             "device": device,
             "execution": self._settings.execution,
             "graphs": self._graphs,
             "parameters": checkpoint.parameters,
             "limits": {
-                "row_tokens": released.MAX_ROW_TOKENS,
-                "state_tokens": released.MAX_STATE_TOKENS,
-                "rows": released.MAX_ROWS,
-                "tokens": released.MAX_TOKENS,
-                "options": released.LABELS,
+                "row_tokens": contract.MAX_ROW_TOKENS,
+                "state_tokens": contract.MAX_STATE_TOKENS,
+                "rows": contract.MAX_ROWS,
+                "tokens": contract.MAX_TOKENS,
+                "options": contract.LABELS,
                 "batch_rows": self._settings.max_rows,
                 "batch_tokens": self._settings.max_tokens,
             },
             "label_ids": list(checkpoint.labels),
-            "temperatures": dict(checkpoint.temperatures),
+            "temperatures": asdict(checkpoint.temperatures),
         }
 
     def warm_up(self) -> None:
@@ -183,12 +183,12 @@ def _checked(payload: object, vocabulary: int) -> RowsRequest:
         raise ExecutionFailed(f"a rows request is expected, not {type(payload).__name__}")
     if int(payload.tokens.max()) >= vocabulary:
         raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.candidates.max()) > released.LABELS:
-        raise Malformed(f"a row has at most {released.LABELS} candidates")
-    if int(payload.lengths.max()) > released.MAX_ROW_TOKENS:
-        raise Malformed(f"a row has at most {released.MAX_ROW_TOKENS} tokens")
-    if payload.rows > released.MAX_ROWS or len(payload.tokens) > released.MAX_TOKENS:
-        raise Malformed(f"a request has at most {released.MAX_ROWS} rows and {released.MAX_TOKENS} tokens")
+    if int(payload.candidates.max()) > contract.LABELS:
+        raise Malformed(f"a row has at most {contract.LABELS} candidates")
+    if int(payload.lengths.max()) > contract.MAX_ROW_TOKENS:
+        raise Malformed(f"a row has at most {contract.MAX_ROW_TOKENS} tokens")
+    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
     return payload
 
 
@@ -196,7 +196,7 @@ def _example(checkpoint: released.Checkpoint) -> RowsRequest:
     """The warm-up's rows, in the family's own words."""
     from tokenizers import Tokenizer
 
-    encoder = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+    encoder = Tokenizer.from_file(str(checkpoint.path / contract.TOKENIZER))
     state = "Context:\nThe customer was charged twice for one order and asks for the money back."
     levels = [
         f"How urgent is it?\nProposed answer: {level}\nDoes the proposed answer fit?" for level in ("low", "high")

@@ -75,10 +75,8 @@ class EmbeddingExecutor(Executor):
         progress(1.0, "loaded")
         digest = checkpoints.combined(checkpoint.files)
         return {
-            # Equal answers need equal weights, tokens, and arithmetic.
-            "identity": (
-                f"{checkpoint.name}@sha256:{digest}/{dtype}@{device.type}"
-                f"/{checkpoint.pooling}/max_tokens:{checkpoint.text_tokens}"
+            "identity": contract.identity(
+                checkpoint.name, digest, dtype, name, checkpoint.pooling, checkpoint.text_tokens
             ),
             "name": checkpoint.name,
             "sha256": checkpoint.files[folders.WEIGHTS],
@@ -91,7 +89,7 @@ class EmbeddingExecutor(Executor):
             "parameters": sum(parameter.numel() for parameter in self._model.parameters()),
             "limits": {
                 "text_tokens": checkpoint.text_tokens,
-                "tokens": folders.MAX_TOKENS,
+                "tokens": contract.MAX_TOKENS,
                 "cache_bytes": self._cache.max_bytes,
             },
         }
@@ -270,6 +268,6 @@ def _checked(payload: object, vocabulary: int, text_tokens: int) -> RowsRequest:
         raise Malformed("question 0 of this family is the state, in one row")
     if int(payload.lengths.max()) > text_tokens:
         raise Malformed(f"a row has at most {text_tokens} tokens")
-    if len(payload.tokens) > folders.MAX_TOKENS:
-        raise Malformed(f"a request has at most {folders.MAX_TOKENS} tokens")
+    if len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_TOKENS} tokens")
     return payload

@@ -52,15 +52,8 @@ class LayaExecutor(Executor):
         self._checkpoint = checkpoint
         progress(1.0, "loaded")
         return {
-            # Equal answers need equal weights, tokens, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    folders.MODEL_ID,
-                    *(f"{name}@sha256:{checkpoint.files[name]}" for name in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                )
-            ),
-            "name": folders.MODEL_ID,
+            "identity": contract.identity(checkpoint.files, dtype, device),
+            "name": contract.MODEL_ID,
             "sha256": checkpoint.files[checkpoints.WEIGHTS],
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
@@ -69,9 +62,9 @@ class LayaExecutor(Executor):
             "device": device,
             "parameters": checkpoint.parameters,
             "limits": {
-                "rows": folders.MAX_ROWS,
-                "row_tokens": folders.MAX_ROW_TOKENS,
-                "markers": folders.MAX_MARKERS,
+                "rows": contract.MAX_ROWS,
+                "row_tokens": contract.MAX_ROW_TOKENS,
+                "markers": contract.MAX_MARKERS,
             },
         }
 
@@ -80,7 +73,7 @@ class LayaExecutor(Executor):
         if self._checkpoint is None:
             raise ConfigurationError("the warm-up comes after the load")
         with warming_up():
-            for request in laya_warm_up.requests(self._checkpoint.path / folders.TOKENIZER):
+            for request in laya_warm_up.requests(self._checkpoint.path / contract.TOKENIZER):
                 for _ in range(laya_warm_up.TIMES):
                     output = self.execute(request, WarmUpCall())
                 if len(output["logits"]) != len(request.markers) or len(output["action"]) != request.rows:
@@ -133,12 +126,12 @@ def _checked(payload: object, vocabulary: int) -> MarkedRowsRequest:
         raise ExecutionFailed(f"a marked rows request is expected, not {type(payload).__name__}")
     if int(payload.tokens.max()) >= vocabulary:
         raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.kinds.max()) >= folders.KINDS:
-        raise Malformed(f"a kind is below {folders.KINDS}")
+    if int(payload.kinds.max()) >= len(contract.KINDS):
+        raise Malformed(f"a kind is below {len(contract.KINDS)}")
     rows, width = payload.tokens.shape
-    if rows > folders.MAX_ROWS or width > folders.MAX_ROW_TOKENS or len(payload.markers) > folders.MAX_MARKERS:
+    if rows > contract.MAX_ROWS or width > contract.MAX_ROW_TOKENS or len(payload.markers) > contract.MAX_MARKERS:
         raise Malformed(
-            f"a request has at most {folders.MAX_ROWS} rows of {folders.MAX_ROW_TOKENS} tokens"
-            f" and {folders.MAX_MARKERS} markers"
+            f"a request has at most {contract.MAX_ROWS} rows of {contract.MAX_ROW_TOKENS} tokens"
+            f" and {contract.MAX_MARKERS} markers"
         )
     return payload

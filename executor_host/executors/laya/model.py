@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError
 from executor_host.executors.laya import checkpoint as folders
+from protocol.contracts.laya import KINDS
 
 ABSENT: Final = -1e4
 """The logit of an option that a question does not have. Its probability is 0 in float32."""
@@ -178,7 +179,7 @@ def _parts(checkpoint: folders.Checkpoint, torch: Any) -> Any:
         parts = nn.ModuleDict(
             {
                 "head": nn.ModuleDict({"layers": nn.ModuleList(layers)}),
-                "type_emb": nn.Embedding(folders.KINDS, hidden),
+                "type_emb": nn.Embedding(len(KINDS), hidden),
                 "scorer": nn.Sequential(
                     nn.LayerNorm(hidden), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)
                 ),

@@ -67,7 +67,7 @@ class OpenJevExecutor(Executor):
         progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
         execution = self.options["execution"]
         if execution == "auto":
-            release = checkpoint.release
+            release = checkpoint.terms.release
             execution = "packed" if release is not None and release.packed else "rows"
         settings = qwen3_5.Settings(
             execution=execution, max_rows=PACKED_ROWS, max_tokens=PACKED_TOKENS, graphs=self._graphs
@@ -75,40 +75,39 @@ class OpenJevExecutor(Executor):
         backbone = open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=settings)
         self._checkpoint, self._backbone = checkpoint, backbone
         progress(1.0, "loaded")
-        release = checkpoint.release
+        release = checkpoint.terms.release
         name = release.alias if release is not None and checkpoint.released else "open-jev"
         digest = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))
         return {
-            # Equal answers need equal weights, prompts, calibration, and arithmetic.
-            "identity": "/".join(
-                (
-                    name,
-                    *(f"{file}@sha256:{checkpoint.files[file]}" for file in sorted(checkpoint.files)),
-                    f"{dtype}@{device.partition(':')[0]}",
-                    f"{execution}:{PACKED_ROWS}x{PACKED_TOKENS}",
-                    f"max_length:{checkpoint.max_length}",
-                )
+            "identity": contract.identity(
+                name,
+                checkpoint.files,
+                dtype,
+                device,
+                execution,
+                (PACKED_ROWS, PACKED_TOKENS),
+                checkpoint.terms.max_length,
             ),
             "name": name,
             "sha256": _combined(digest),
             "files": dict(checkpoint.files),
             "folder": str(checkpoint.path),
             "released": checkpoint.released,
-            "model_id": checkpoint.model_id,
-            "base_revision": checkpoint.base_revision,
-            "checkpoint_revision": checkpoint.checkpoint_revision,
+            "model_id": checkpoint.terms.model_id,
+            "base_revision": checkpoint.terms.base_revision,
+            "checkpoint_revision": checkpoint.terms.checkpoint_revision,
             "layout": "export" if checkpoint.adapter is None else "lora",
             "merged_modules": 0 if checkpoint.adapter is None else len(checkpoint.adapter.modules),
-            "temperature": checkpoint.temperature,
+            "temperature": checkpoint.terms.temperature,
             "dtype": dtype,
             "device": device,
             "execution": execution,
             "graphs": self._graphs,
             "parameters": backbone.parameters,
             "limits": {
-                "row_tokens": checkpoint.max_length,
-                "rows": folders.MAX_ROWS,
-                "tokens": folders.MAX_TOKENS,
+                "row_tokens": checkpoint.terms.max_length,
+                "rows": contract.MAX_ROWS,
+                "tokens": contract.MAX_TOKENS,
                 "batch_rows": PACKED_ROWS,
                 "batch_tokens": PACKED_TOKENS,
             },
@@ -141,7 +140,7 @@ class OpenJevExecutor(Executor):
         backbone, checkpoint = self._backbone, self._checkpoint
         if backbone is None or checkpoint is None:
             raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, backbone.vocabulary, checkpoint.max_length)
+        request = _checked(payload, backbone.vocabulary, checkpoint.terms.max_length)
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
         with devices.settled(backbone.device.type, backbone.synchronize):
             reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
@@ -190,8 +189,8 @@ def _checked(payload: object, vocabulary: int, max_length: int) -> RowsRequest:
         raise Malformed("a row of this family is one candidate")
     if int(payload.lengths.max()) > max_length:
         raise Malformed(f"a row has at most {max_length} tokens")
-    if payload.rows > folders.MAX_ROWS or len(payload.tokens) > folders.MAX_TOKENS:
-        raise Malformed(f"a request has at most {folders.MAX_ROWS} rows and {folders.MAX_TOKENS} tokens")
+    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
     return payload
 
 
@@ -199,11 +198,11 @@ def _example(checkpoint: folders.Checkpoint) -> RowsRequest:
     """The warm-up's rows."""
     from tokenizers import Tokenizer
 
-    prefix, suffix = checkpoint.chat or open_jev_merge.CHAT
+    chat = checkpoint.terms.chat
     encoder = Tokenizer.from_file(str(checkpoint.tokenizer))
     texts = [
-        f"{prefix}Context:\nDialog: Update installed.\n\nQuestion: Close it.\nProposed answer: {option}\n"
-        f"Is this proposed answer correct? Answer Yes or No.{suffix}"
+        f"{chat.prefix}Context:\nDialog: Update installed.\n\nQuestion: Close it.\nProposed answer: {option}\n"
+        f"Is this proposed answer correct? Answer Yes or No.{chat.suffix}"
         for option in ("ok: OK", "wait: Wait")
     ]
     rows = [encoder.encode(text, add_special_tokens=False).ids for text in texts]

@@ -39,18 +39,6 @@ PACKAGE: Final = "sparrow_decider"
 PACKAGE_VERSION: Final = "0.2.0"
 """The release whose texts, tokenizer and weights this module knows; another one answers differently."""
 
-BUNDLED: Final = {
-    "nano-general": (
-        "sparrow-nano-general-v1.1.sparrow",
-        "d1d3ee04cdfa58f325bb7f06b701df92bc29a3debea59743bf14a7a6215ef2e3",
-    ),
-    "nano-robot": (
-        "sparrow-nano-robot-v1.2.sparrow",
-        "0fe7a7fee5b369c02c760e2c33c115b72e16a6a0a98e911ee5fea53a25248608",
-    ),
-}
-"""Name -> file and sha256 of the models inside the wheel of `PACKAGE_VERSION`."""
-
 DEFAULT: Final = "nano-general"
 
 SUM_TOLERANCE: Final = 1e-3
@@ -64,7 +52,7 @@ at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
-    """`path`: None or a name of `BUNDLED`, else a `.sparrow` file."""
+    """`path`: None or a name of the contract's `BUNDLED`, else a `.sparrow` file."""
 
     OPTIONS = contract.OPTIONS
 
@@ -110,7 +98,7 @@ class SparrowExecutor(Executor):
         self._default_sides = package.NOUL_DEFAULT
         progress(1.0, "loaded")
         return {
-            "identity": f"{decider.name}@sha256:{digest}",
+            "identity": contract.identity(decider.name, digest),
             "name": str(decider.name),
             "sha256": digest,
             "dtype": "float32",
@@ -253,7 +241,7 @@ def inspect(path: str | None, progress: Progress) -> list[str]:
 
 def _locate(path: str | None) -> tuple[Path, str | None]:
     """The file to load and, for a bundled model, the sha256 it must have."""
-    bundled = BUNDLED.get(DEFAULT if path is None else path)
+    bundled = contract.BUNDLED.get(DEFAULT if path is None else path)
     if bundled is None:
         assert path is not None
         return Path(path), None

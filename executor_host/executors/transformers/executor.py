@@ -25,8 +25,6 @@ from executor_host.executors.transformers.model import EXAMPLE, EXAMPLE_STATE, M
 from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
 
-MAX_TOKENS: Final = contract.MAX_TOKENS
-
 MAX_SHOWN_CHARS: Final = 200
 """Of what transformers says about a question."""
 
@@ -66,15 +64,7 @@ class TransformersExecutor(Executor):
         progress(1.0, "loaded")
         digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
-            # Equal answers need equal files, the same prompts, which are the library's, and the same arithmetic.
-            "identity": "/".join(
-                (
-                    f"{checkpoint.name}@sha256:{digest}",
-                    f"transformers-{version}",
-                    f"{model.dtype}@{device.partition(':')[0]}",
-                    model.execution,
-                )
-            ),
+            "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution),
             "name": checkpoint.name,
             "sha256": digest,
             "files": dict(checkpoint.files),
@@ -86,7 +76,7 @@ class TransformersExecutor(Executor):
             "parameters": model.parameters,
             "limits": {
                 "prompt_tokens": limit,
-                "tokens": MAX_TOKENS,
+                "tokens": contract.MAX_TOKENS,
                 "options": {kind: len(labels) for kind, labels in model.labels.items()},
             },
             "questions_together": model.together,
@@ -178,8 +168,8 @@ class TransformersExecutor(Executor):
                 if length > self._limit:
                     message = f"{what}: the prompt has {length} tokens; the limit is {self._limit}"
                     raise InputRefused(400, "max_tokens_exceeded", where, message)
-                if total > MAX_TOKENS:
-                    message = f"more than {MAX_TOKENS} tokens in all prompts; that is the limit of one request"
+                if total > contract.MAX_TOKENS:
+                    message = f"more than {contract.MAX_TOKENS} tokens in all prompts; that is the limit of one request"
                     raise InputRefused(413, "request_too_large", ("questions",), message)
                 if int(prompt.row.tokens.max()) >= model.vocabulary:
                     message = f"{what}: the prompt has a token that the model has no embedding for"

@@ -16,9 +16,7 @@ from frontend.errors import InvalidRequest
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, MAX_QUESTIONS, Refused
 from frontend.requests import strict_json
 from frontend.requests.questions import Choice, Text
-
-MODEL: Final = "cua-s1-4b-0.2"
-"""What a request must name."""
+from protocol.contracts.cua_s1 import MODEL_ID
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Raw body. Above: 413."""
@@ -65,8 +63,8 @@ def parse(document: object) -> Request:
     """The request in a body's value. Raises `Refused` for the first thing wrong."""
     if not isinstance(document, dict):
         raise Refused(400, "request body must be a JSON object")
-    if document.get("model") != MODEL:
-        raise Refused(422, f"'model' must be '{MODEL}'", ("model",))
+    if document.get("model") != MODEL_ID:
+        raise Refused(422, f"'model' must be '{MODEL_ID}'", ("model",))
     state = checked_state(document.get("state"))
     questions = document.get("questions")
     if not isinstance(questions, dict) or not questions:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from math import exp, isfinite, log1p
 
 from frontend.errors import InternalError
-from frontend.families.decider.config import Temperatures
 from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.requests.questions import Choice, Noul, Question, printable
+from protocol.contracts.decider import Temperatures
 
 
 def answers(

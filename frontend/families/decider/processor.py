@@ -23,7 +23,6 @@ from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
-from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
@@ -38,7 +37,7 @@ class _Context:
 
     questions: tuple[Question, ...]
     payload: RowsRequest
-    temperatures: Temperatures
+    temperatures: contract.Temperatures
     compiled: Compiled
 
 

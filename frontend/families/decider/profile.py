@@ -17,14 +17,13 @@ from frontend.errors import InternalError
 from frontend.families import logits
 from frontend.families.base import Prepared
 from frontend.families.decider import grammar, native
-from frontend.families.decider.config import FIXED, KINDS, Temperatures
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.refusal import Refused
+from protocol.contracts.decider import KINDS, MODEL_ID, Temperatures
 
-MODEL: Final = f"decider-{FIXED['version']}"
 REFERENCE_REVISION: Final = "50d0be0d7cb43d2066965ce5fa7f3fe4e489a60f"
 """The commit of the original runtime whose rows and answers these are."""
 
@@ -80,7 +79,7 @@ class DeciderNative(NativeProfile):
             done = native.answers(context.questions, rows, context.temperatures)
             answers = {name: answer.to_json() for name, answer in done}
         usage = {"input_tokens": context.compiled.input_tokens, "output_tokens": 0}
-        return {"model": MODEL, "answers": answers, "usage": usage}
+        return {"model": MODEL_ID, "answers": answers, "usage": usage}
 
     def health(self, host: HostView) -> Mapping[str, Any]:
         """Counters are those of the last answer of this host, its warm-up included, and 0 before the first one."""
@@ -94,7 +93,7 @@ class DeciderNative(NativeProfile):
         how = "graph" if graphs else EXECUTIONS.get(execution, execution)
         return {
             "status": "ready" if host.ready else "unavailable",
-            "model": MODEL,
+            "model": MODEL_ID,
             "checkpoint_revision": facts.get("checkpoint_revision"),
             "reference_revision": REFERENCE_REVISION,
             "dtype": facts.get("dtype"),

@@ -22,18 +22,12 @@ from frontend.families.embedding.rendering import Reading
 from frontend.requests.answers import AnswerError
 from frontend.requests.questions import DecisionRequest, printable
 from protocol.contracts import embedding as contract
+from protocol.contracts.embedding import MAX_TOKENS
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-SCALE: Final = 20.0
-"""What cosines are multiplied with before the softmax: the scale that sentence encoders of this kind were trained
-with, to tell the text that belongs to another from those that do not."""
-
-MAX_TOKENS: Final = 65_536
-"""Of one request: what the host reads at most. A model of 22 million parameters takes 20 s for it on one CPU core."""
 
 BYTES_PER_COSINE: Final = 64
 """What `finish` does with one cosine takes about as long as reading this many bytes of JSON."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontend.errors import InternalError
-from frontend.families.laya.config import Temperatures
 from frontend.families.logits import read
 from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
 from frontend.requests.questions import Choice, Noul, Question, printable
+from protocol.contracts.laya import Temperatures
 
 if TYPE_CHECKING:
     from protocol.payloads import MarkedRowsRequest

@@ -23,7 +23,6 @@ from frontend.families.base import Decision, Prepared
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
@@ -37,7 +36,7 @@ class _Context:
     """What `finish` needs of a prepared request."""
 
     questions: tuple[Question, ...]
-    temperatures: Temperatures
+    temperatures: contract.Temperatures
     compiled: Compiled
 
 

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Final, cast
 from frontend.errors import InternalError
 from frontend.families.base import Prepared
 from frontend.families.laya import finishing, grammar, native
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.refusal import Refused
+from protocol.contracts.laya import Temperatures
 
 WITHOUT_DEVICE: Final = "CUDA worker unavailable"
 """What the original's health says after its device has failed, and until somebody restarts it; here until the next

@@ -24,7 +24,7 @@ from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
 from frontend.families.open_jev.rendering import Rendered
-from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
+from frontend.families.open_jev.rows import check_candidates, check_questions
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
 from protocol.contracts import open_jev as contract
@@ -61,7 +61,7 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
     @property
     def model_id(self) -> str | None:
         """The base model, None while the checkpoint cannot be read."""
-        return None if self._checkpoint is None else self._checkpoint.model_id
+        return None if self._checkpoint is None else self._checkpoint.terms.model_id
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens, the state counted in each.
@@ -75,12 +75,10 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
             check_questions(len(request.questions))
             questions = [_rendered(question) for question in request.questions]
             check_candidates(questions)
-            compiled = compile_rows(
-                request.state, questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
-            )
+            compiled = checkpoint.compile(request.state, questions)
         except Refused as error:
             raise error.for_systemone() from None
-        context = _Context(request.questions, compiled.payload, checkpoint.temperature, compiled.tokens)
+        context = _Context(request.questions, compiled.payload, checkpoint.terms.temperature, compiled.tokens)
         work = BYTES_PER_SCORE * compiled.candidates
         return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
 
