@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import zmq
 
 from frontend.errors import DeadlineExceeded, HostDied, InternalError, InvalidRequest, Misuse, Unavailable
 from frontend.runtime.scheduler import SerialScheduler
-from frontend.serving.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
+from frontend.serving.failures import HostFailure
+from frontend.serving.hostlink import RECENT_CALLS, HostLink, Outputs
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
 from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
@@ -80,7 +82,9 @@ async def test_a_unit_is_sent_with_its_budget_and_answered_with_its_outputs(link
     unit = await link.host.unit()
     assert unit.incarnation == link.host.incarnation
     assert unit.budget_ms == 1500
-    assert unit.message == Execute(payload={"document": b"{}"})
+    assert isinstance(unit.message, Execute)
+    assert replace(unit.message, sent_ms=0) == Execute(payload={"document": b"{}"})
+    assert 0 < unit.message.sent_ms <= asyncio.get_running_loop().time() * 1000
     link.host.answer(unit.call, Result(outputs={"x": 1}, elapsed_us=7))
     assert await asked == Outputs({"x": 1}, 7)
     statistics = link.link.statistics()
