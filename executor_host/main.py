@@ -104,7 +104,10 @@ class Host:
         if status is None:
             status = self._serve()
         self._control.stop(status.name.lower())
-        self._executor.close()
+        try:
+            self._executor.close()
+        except Exception as error:
+            traceback.print_exception(error)  # for the log: how it ends has been decided
         return status
 
     def _load(self) -> HostExit | None:
@@ -128,9 +131,14 @@ class Host:
         if board.drain_wanted:
             return HostExit.CLEAN
         self._data = router(self._context, self._place.data, self._place.security, linger_ms=LAST_ANSWERS_MS)
-        board.advance(HostEvent.READY)
         shared = {"assets": dict(self._place.assets)} if self._place.assets else {}
-        board.announce(Ready(address=address_of(self._data), facts={**facts, **shared}))
+        ready = Ready(address=address_of(self._data), facts={**facts, **shared})
+        try:
+            encode(ready, incarnation=board.incarnation)
+        except ProtocolError as error:
+            return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
+        board.advance(HostEvent.READY)
+        board.announce(ready)
         self._look_at_the_device()
         return None
 

@@ -28,6 +28,7 @@ from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
 from protocol import families
+from protocol import limits as protocol_limits
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
 from protocol.states import Role
@@ -241,14 +242,14 @@ class Deployment:
 
     # Life and death of hosts, as the supervisor tells them
 
-    def host_up(self, up: HostUp) -> None:
-        """Dial a warm host, and prepare by what it has reported from now on."""
+    def host_up(self, up: HostUp) -> str:
+        """Dial a warm host, and prepare by what it has reported from now on; why it cannot be served, or ""."""
         replica = self.replicas[up.replica]
         try:
             processor = self._make_processor(up.facts)
         except AssetError as error:
             replica.refuse(up, str(error))
-            return
+            return str(error)[: protocol_limits.MAX_TEXT_CHARS]
         identity = str(up.facts.get("identity", ""))
         first = self._cold
         replica.host_up(up, identity)
@@ -260,6 +261,7 @@ class Deployment:
             if self._listener is not None:
                 self._listener.usage_changed(self)
         self._has_changed()
+        return ""
 
     def host_down(self, down: HostDown) -> None:
         """The process of one replica is gone."""

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import zmq
 
+from frontend import limits
 from frontend.errors import (
     HostDied,
     HostDiedAgain,
@@ -74,6 +75,20 @@ class Outputs(NamedTuple):
 
     values: dict[str, Any]
     elapsed_us: int
+
+
+def plain(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What of a host's report can be passed on, whatever a host reports: numbers, short texts, yes and no."""
+    return {
+        key: value
+        for key, value in itertools.islice(report.items(), limits.REPORT_ENTRIES)
+        if len(key) <= limits.REPORT_TEXT_CHARS
+        and (
+            value is None
+            or isinstance(value, (bool, int, float))
+            or (isinstance(value, str) and len(value) <= limits.REPORT_TEXT_CHARS)
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +372,7 @@ class HostLink:
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
-            self.report = message.report
+            self.report = plain(message.report)
             if not message.report.get("busy"):
                 if not self._calls:
                     self._watch.settled()

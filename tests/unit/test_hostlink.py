@@ -361,3 +361,23 @@ async def test_control_messages_are_heard_and_strange_ones_counted(link: Linked)
     await until(lambda: link.idles)
     assert link.idles == 1
     assert link.link.statistics().refused == 2
+
+
+async def test_of_a_report_what_cannot_be_passed_on_is_left_out(link: Linked) -> None:
+    """Whatever a host reports of itself, the front can tell the supervisor: numbers, short texts, yes and no."""
+    await until(lambda: bool(link.welcomes))
+    nested: dict[str, Any] = {}
+    for _ in range(13):
+        nested = {"deeper": nested}
+    many = {f"n{number}": number for number in range(200)}
+    strange = {"blob": b"x" * 10, "nested": nested, "long": "x" * 1000, "list": [1], "busy_s": 0.5, "state": "ready"}
+    link.host.tell(Status(report={"busy": False, **strange, **many}))
+    await until(lambda: "state" in link.link.report)
+    kept = dict(link.link.report)
+    assert {key: kept.pop(key) for key in ("busy", "busy_s", "state")} == {
+        "busy": False,
+        "busy_s": 0.5,
+        "state": "ready",
+    }
+    assert set(kept) <= set(many)
+    encode(Status(report={"models": {"m": {"replicas": [{"host": link.link.report}]}}}), incarnation="x")
