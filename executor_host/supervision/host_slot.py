@@ -227,6 +227,8 @@ class HostSlot:
             )
         )
         try:
+            if not addresses.usable(address):
+                raise zmq.ZMQError(zmq.EINVAL)
             self._control = self._around.dial(address, self._heard, handle)
         except zmq.ZMQError as error:
             self.life.refuse(f"it cannot be dialled at {address[:100]!r}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import zmq
 
 from frontend.errors import DeadlineExceeded, HostDied, InternalError, InvalidRequest, Misuse, Unavailable
 from frontend.runtime.scheduler import SerialScheduler
-from frontend.serving.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
+from frontend.serving.failures import HostFailure
+from frontend.serving.hostlink import RECENT_CALLS, HostLink, Outputs
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
 from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
@@ -80,7 +82,9 @@ async def test_a_unit_is_sent_with_its_budget_and_answered_with_its_outputs(link
     unit = await link.host.unit()
     assert unit.incarnation == link.host.incarnation
     assert unit.budget_ms == 1500
-    assert unit.message == Execute(payload={"document": b"{}"})
+    assert isinstance(unit.message, Execute)
+    assert replace(unit.message, sent_ms=0) == Execute(payload={"document": b"{}"})
+    assert 0 < unit.message.sent_ms <= asyncio.get_running_loop().time() * 1000
     link.host.answer(unit.call, Result(outputs={"x": 1}, elapsed_us=7))
     assert await asked == Outputs({"x": 1}, 7)
     statistics = link.link.statistics()
@@ -357,3 +361,23 @@ async def test_control_messages_are_heard_and_strange_ones_counted(link: Linked)
     await until(lambda: link.idles)
     assert link.idles == 1
     assert link.link.statistics().refused == 2
+
+
+async def test_of_a_report_what_cannot_be_passed_on_is_left_out(link: Linked) -> None:
+    """Whatever a host reports of itself, the front can tell the supervisor: numbers, short texts, yes and no."""
+    await until(lambda: bool(link.welcomes))
+    nested: dict[str, Any] = {}
+    for _ in range(13):
+        nested = {"deeper": nested}
+    many = {f"n{number}": number for number in range(200)}
+    strange = {"blob": b"x" * 10, "nested": nested, "long": "x" * 1000, "list": [1], "busy_s": 0.5, "state": "ready"}
+    link.host.tell(Status(report={"busy": False, **strange, **many}))
+    await until(lambda: "state" in link.link.report)
+    kept = dict(link.link.report)
+    assert {key: kept.pop(key) for key in ("busy", "busy_s", "state")} == {
+        "busy": False,
+        "busy_s": 0.5,
+        "state": "ready",
+    }
+    assert set(kept) <= set(many)
+    encode(Status(report={"models": {"m": {"replicas": [{"host": link.link.report}]}}}), incarnation="x")

@@ -113,18 +113,18 @@ def _question(name: str, fields: object) -> Choice:
         raise Refused(422, f"question {name!r}: 'instructions' is required", (*place, "instructions"))
     instructions = fields["instructions"]
     if not (instructions is None or isinstance(instructions, _TEXT)):
-        raise _not_text(name, "instructions", (*place, "instructions"))
+        raise _not_text(f"question {name!r}", (*place, "instructions"))  # in the original's words, which name no field
     criteria = fields.get("criteria")
     if not isinstance(criteria, dict) or not 1 <= len(criteria) <= MAX_OPTIONS:
         raise wrong_options(name)
     for option, description in criteria.items():
         if not (description is None or isinstance(description, _TEXT)):
-            raise _not_text(name, option, (*place, "criteria", option))
+            raise _not_text(f"question {name!r}: {option!r}", (*place, "criteria", option))
     return Choice(name, instructions, tuple(criteria.items()))
 
 
-def _not_text(name: str, field: str, place: tuple[str | int, ...]) -> Refused:
-    return Refused(422, f"question {name!r}: {field!r} must be a string, an object or an array", place)
+def _not_text(what: str, place: tuple[str | int, ...]) -> Refused:
+    return Refused(422, f"{what} must be a string, an object or an array", place)
 
 
 class _Duplicate(ValueError):
