@@ -558,6 +558,17 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
     assert "max_requests 3, max_cost 400" in said
 
 
+def test_check_shows_every_option_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are set and those that are not, with default and bounds."""
+    text = f'[models.m]\nfamily = "decider"\npath = "{tmp_path}"\n[models.m.options]\nbatch_rows = 2\n'
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
+    said = capsys.readouterr().out
+    assert "\n    batch_rows = 2 (default 4; a whole number, 1 to 4)\n" in said
+    assert "\n    device = auto (the default; auto, cpu, cuda or cuda:N)\n" in said
+    assert "\n    revision = none (the default; 533964dae8be954c5b5e19fa4948e48408094c1e)\n" in said
+    assert said.count("\n    ") == len(families.find("decider").options.options)
+
+
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server would not start with them, so `check` must not say that all is well."""
     keys.create(tmp_path, "server")
