@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,7 +37,7 @@ from protocol.curve import Security
 from protocol.errors import ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
-from protocol.messages import Failure, Lane, Message, Progress, Ready, Status
+from protocol.messages import Failure, Lane, Message, Owed, Progress, Ready, Status
 from protocol.states import HostEvent
 from protocol.tensors import Blob, Buffer
 from protocol.transport.calls import receive, send
@@ -48,6 +49,9 @@ MAX_NOTE_CHARS = 200
 
 DEVICE_INTERVAL_S = 1.0
 """The memory a device holds is looked at this often at most, after an answer has left: it costs some 0.1 ms."""
+
+KEPT_ANSWERS: Final = 4
+"""Frame lists. A front has at most one frame list executed, one staged, and their answers on the way."""
 
 _DATA: Final = Lane.DATA
 """A name of the module: Python 3.11 looks a member up in its enum five times as slowly, and every unit would."""
@@ -88,6 +92,10 @@ class Host:
         self._taken = taken
         self._control = ControlLane(context, place.control, board, place.security)
         self._looked = 0.0
+        self._asker = b""
+        """The front that was answered last."""
+        self._kept: deque[tuple[Sequence[int], list[Buffer]]] = deque(maxlen=KEPT_ANSWERS)
+        """What it was answered, with the calls: connections to another machine can break with answers in them."""
         self.trouble = ""
         """Why it could not start, once that is so."""
 
@@ -181,6 +189,9 @@ class Host:
         except ProtocolError as error:
             self._refuse(peer, error)
             return True
+        if isinstance(envelope.message, Owed):
+            self._answer_again(peer, envelope.message.calls)
+            return True
         if self._taken is not None:
             # Before anything else: a death from here on is one with this unit in our hands.
             self._taken.note(peer, envelope.call)
@@ -231,7 +242,7 @@ class Host:
             frames = encode(message, incarnation=self._board.incarnation, call=call)
         except ProtocolError as error:
             frames = encode(self._too_large(error), incarnation=self._board.incarnation, call=call)
-        self._send(peer, frames)
+        self._send(peer, (call,), frames)
 
     def _reply_together(self, peer: bytes, batch: int, answers: Sequence[tuple[int, Message]]) -> None:
         """The answers of one pass, as one frame list where they fit into one. `batch`: the own call of their batch."""
@@ -250,19 +261,40 @@ class Host:
             for call, message in answers:
                 self._reply(peer, call, message)
             return
-        self._send(peer, frames)
+        self._send(peer, [call for call, _ in answers], frames)
 
     def _too_large(self, error: ProtocolError) -> Failure:
         print(f"data: a result cannot travel: {error}", file=sys.stderr, flush=True)
         self._board.failed += 1
         return failure("too_large", "the result is outside the limits of the wire")
 
-    def _send(self, peer: bytes, frames: list[Buffer]) -> None:
+    def _send(self, peer: bytes, calls: Sequence[int], frames: list[Buffer]) -> None:
+        if peer != self._asker:
+            # A front that is replaced does not ask again.
+            self._asker = peer
+            self._kept.clear()
+        # What was sent may still be lost with its connection, and what cannot be sent now may be asked for later.
+        self._kept.append((calls, frames))
+        self._transmit(peer, frames)
+
+    def _transmit(self, peer: bytes, frames: list[Buffer]) -> None:
         try:
             send(self._data, [peer, *frames])
         except zmq.ZMQError:
-            # Its front is gone; the next one never hears of this call (decision: replies to another epoch are dropped).
+            # Its front is gone, or its connection: the same front asks for the answer when it is back, and the next
+            # one never hears of this call (decision: replies to another epoch are dropped).
             self._board.undeliverable += 1
+
+    def _answer_again(self, peer: bytes, calls: Sequence[int]) -> None:
+        """Send what the front says it has not got."""
+        owed = set(calls)
+        for answered, frames in tuple(self._kept) if peer == self._asker else ():
+            if not owed.isdisjoint(answered):
+                self._transmit(peer, frames)
+                owed.difference_update(answered)
+        for call in sorted(owed):
+            lost = failure("lost", "the connection to the model's host broke and the unit or its answer is lost")
+            self._transmit(peer, encode(lost, incarnation=self._board.incarnation, call=call))
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

@@ -3,7 +3,7 @@ because together they are the protocol: a change of any is a change of its versi
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
-    data         front         host          EXECUTE; several as one BATCH (`batches`)
+    data         front         host          EXECUTE, several as one BATCH (`batches`); OWED
                  host          front         RESULT, FAILURE; several as one BATCH
     control      front,        host          HELLO, CANCEL, STATUS (ask), DRAIN
                  supervisor
@@ -51,6 +51,7 @@ from protocol.fields import (
     Trees,
     describe,
     integer,
+    integers,
     mapped,
     number,
     one_of,
@@ -85,6 +86,7 @@ class Kind(enum.IntEnum):
     DRAIN = 11
     BYE = 12
     BATCH = 13
+    OWED = 14
     HOST_UP = 32
     HOST_DOWN = 33
     DEPLOYMENT = 34
@@ -229,6 +231,14 @@ class Execute(Message):
     payload: Tree
     request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
     sent_ms: Count = 0
+
+
+@declare(Kind.OWED, Lane.DATA)
+class Owed(Message):
+    """The front still waits for these calls, although it should not have to: a connection broke, or the host says that
+    it is idle. Each is answered, with the answer that was on its way or with FAILURE `lost`."""
+
+    calls: Annotated[list[Any], integers(0, limits.MAX_CALL_ID)]
 
 
 @declare(Kind.RESULT, Lane.DATA)
@@ -467,7 +477,7 @@ class Leaving(Message):
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
-        Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
+        Hello, Welcome, Progress, Ready, Execute, Owed, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
         HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )

@@ -46,6 +46,7 @@ from protocol.messages import (
     Hello,
     Lane,
     Message,
+    Owed,
     Progress,
     Ready,
     Result,
@@ -53,6 +54,7 @@ from protocol.messages import (
     Welcome,
 )
 from protocol.tensors import Buffer
+from protocol.transport import monitor
 from protocol.transport.loop import dial
 
 RECENT_CALLS = 1024
@@ -149,7 +151,17 @@ class HostLink:
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._connected = False
+        self._data = dial(
+            loop,
+            context,
+            data,
+            self._on_data,
+            identity=epoch,
+            security=security,
+            # A connection between processes of one machine does not break.
+            on_connection=None if security is None else self._on_connection,
+        )
         self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
         self._tell(Hello(role="front", epoch=epoch, pid=pid, clock_ms=self._clock_ms()))
         self._watch.owed()
@@ -239,6 +251,22 @@ class HostLink:
         if len(self._calls) == 1:
             self._watch.owed()
         dispatch.on_abandoned(lambda: self._cancel(call))
+
+    def _on_connection(self, event: monitor.Event) -> None:
+        """The data lane to another machine: what was in it when it broke may be lost, in either direction."""
+        if event == monitor.LET_IN:
+            if self._connected:
+                log.warning("host %s: the connection of the data lane broke and is there again", self.incarnation)
+                self._ask_for_answers()
+            self._connected = True
+
+    def _ask_for_answers(self) -> None:
+        """Have the host answer again what it owes us. Behind the units, so that it has seen them if it ever will."""
+        if self._calls and not self._ended:
+            try:
+                self._data.send(encode(Owed(calls=list(self._calls)), incarnation=self.incarnation))
+            except zmq.ZMQError:
+                log.warning("host %s: the data lane refuses a question", self.incarnation)
 
     def _clock_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -374,7 +402,9 @@ class HostLink:
         elif isinstance(message, Status) and message.report is not None:
             self.report = plain(message.report)
             if not message.report.get("busy"):
-                if not self._calls:
+                if self._calls:
+                    self._ask_for_answers()
+                else:
                     self._watch.settled()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):

@@ -15,7 +15,20 @@ import zmq
 
 from protocol import addresses, batches
 from protocol.frames import Envelope, decode, encode
-from protocol.messages import Cancel, Failure, Hello, HostDown, HostUp, Lane, Message, Ready, Result, Status, Welcome
+from protocol.messages import (
+    Cancel,
+    Failure,
+    Hello,
+    HostDown,
+    HostUp,
+    Lane,
+    Message,
+    Owed,
+    Ready,
+    Result,
+    Status,
+    Welcome,
+)
 from protocol.transport import loop as sockets
 
 GUARD_S = 20.0
@@ -34,6 +47,7 @@ class FakeHost:
         self.units: asyncio.Queue[Envelope] = asyncio.Queue()
         self.batches: list[tuple[int, list[int]]] = []
         """The own call of each batch, and those of its units, which are in `units`, too."""
+        self.owed: asyncio.Queue[list[int]] = asyncio.Queue()
         self.cancels: asyncio.Queue[int] = asyncio.Queue()
         self.hellos: asyncio.Queue[bytes] = asyncio.Queue()
         self._front = b""
@@ -95,7 +109,11 @@ class FakeHost:
                 assert isinstance(part, Envelope)
                 self.units.put_nowait(part)
             return
-        self.units.put_nowait(decode(frames[1:], lane=Lane.DATA, incarnation=self.incarnation))
+        envelope = decode(frames[1:], lane=Lane.DATA, incarnation=self.incarnation)
+        if isinstance(envelope.message, Owed):
+            self.owed.put_nowait(envelope.message.calls)
+        else:
+            self.units.put_nowait(envelope)
 
     def welcome(self) -> None:
         self.tell(

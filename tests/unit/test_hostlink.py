@@ -381,3 +381,38 @@ async def test_of_a_report_what_cannot_be_passed_on_is_left_out(link: Linked) ->
     }
     assert set(kept) <= set(many)
     encode(Status(report={"models": {"m": {"replicas": [{"host": link.link.report}]}}}), incarnation="x")
+
+
+async def test_a_host_that_is_idle_while_it_owes_an_answer_is_asked_for_it(link: Linked) -> None:
+    """The question follows the unit on its own lane, so the host's word about the call is the last one."""
+    asked = link.ask()
+    unit = await link.host.unit()
+    link.host.idle()
+    async with asyncio.timeout(GUARD_S):
+        assert await link.host.owed.get() == [unit.call]
+    link.host.answer(unit.call, failure("lost", 503))
+    with pytest.raises(Unavailable):
+        await asked
+
+
+async def test_a_host_that_owes_nothing_is_not_asked(link: Linked) -> None:
+    """An idle report is the usual thing."""
+    link.host.idle()
+    await until(lambda: link.idles == 1)
+    following = link.ask()
+    link.host.answer((await link.host.unit()).call)
+    await following
+    assert link.host.owed.empty()
+
+
+async def test_a_host_cannot_fill_the_log(link: Linked, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a thousand replies that nobody asked for, one a second is logged; all count, and the honest one comes."""
+    asked = link.ask()
+    unit = await link.host.unit()
+    for sent in range(1000):
+        link.host.answer(unit.call + 1 + sent)
+        if sent % 100 == 99:  # below the bound of the socket
+            await until(lambda sent=sent: link.link.statistics().unknown == sent + 1)  # type: ignore[misc]
+    link.host.answer(unit.call)
+    assert (await asked).values == {"call": unit.call}
+    assert len([record for record in caplog.records if "which nobody made" in record.getMessage()]) < 100
