@@ -260,7 +260,7 @@ class Host:
         traceback.print_exception(error)
         self._board.failed += 1
         if self._family.retire_on_error and not FAILURES[code].retire:
-            return _failure("fatal", "execution failed; the model is being restarted", fatal=True)
+            return _failure(code, "execution failed; the model is being restarted", fatal=True)
         return _failure(code, message, fatal=FAILURES[code].retire)
 
     def _reply(self, peer: bytes, call: int, message: Message) -> None:

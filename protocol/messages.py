@@ -9,7 +9,8 @@ because together they are the protocol: a change of any is a change of its versi
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, DRAINED, ORDER, STATUS (both ways), BYE
+    management   front         supervisor    HELLO, SERVING, HOST_VERDICT, WANT, OVERDUE, DRAINED, ORDER,
+                                             STATUS (both ways), BYE
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
                  cli           supervisor    STATUS, ORDER
                  supervisor    cli           STATUS, PROGRESS, OUTCOME
@@ -92,6 +93,7 @@ class Kind(enum.IntEnum):
     DRAINED = 38
     ORDER = 39
     OUTCOME = 40
+    HOST_VERDICT = 41
     DIAL_IN = 64
     ASSIGNED = 65
     REFUSED = 66
@@ -358,6 +360,17 @@ class Overdue(Message):
     elapsed_s: Seconds
 
 
+@declare(Kind.HOST_VERDICT, Lane.MANAGEMENT)
+class HostVerdict(Message):
+    """The front's answer to HOST_UP: it has accepted what the host brings, or `refusal` says why it cannot. A host is
+    ready for others when it is accepted; one that is refused fails, and nobody else because of it."""
+
+    deployment: DeploymentId
+    replica: Count
+    incarnation: Incarnation
+    refusal: Text = ""
+
+
 @declare(Kind.DRAINED, Lane.MANAGEMENT)
 class Drained(Message):
     """A deployment that is held, retired or to leave has no request left that needs its hosts."""
@@ -449,7 +462,7 @@ BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
         Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip

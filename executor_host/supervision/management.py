@@ -35,6 +35,7 @@ from protocol.messages import (
     Drained,
     Hello,
     HostDown,
+    HostVerdict,
     Lane,
     Message,
     Order,
@@ -145,6 +146,8 @@ class Management:
             self._front.is_serving(message.address)
         elif isinstance(message, Overdue) and from_front:
             self._overdue(message)
+        elif isinstance(message, HostVerdict) and from_front:
+            self._judged(message)
         elif isinstance(message, Bye) and from_front:
             self._front.goodbye = message.reason
         elif isinstance(message, Drained) and from_front:
@@ -185,6 +188,12 @@ class Management:
                     )
                 )
         self.publish()
+
+    def _judged(self, message: HostVerdict) -> None:
+        hosts = self._fleet.find(message.deployment)
+        for slot in hosts.slots if hosts is not None and message.refusal else []:
+            if slot.incarnation == message.incarnation:
+                slot.overdue(f"the front refuses it: {message.refusal}")
 
     def _overdue(self, message: Overdue) -> None:
         hosts = self._fleet.find(message.deployment)

@@ -26,6 +26,7 @@ from frontend.errors import (
     HostDied,
     HostDiedAgain,
     HostLost,
+    HostRetires,
     InternalError,
     InvalidRequest,
     Misuse,
@@ -33,7 +34,7 @@ from frontend.errors import (
     Unavailable,
 )
 from frontend.runtime.dispatch import Dispatch
-from frontend.serving import sockets
+from frontend.serving import reports, sockets
 from frontend.serving.overdue import OverdueWatch
 from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
@@ -153,7 +154,11 @@ class HostLink:
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
         self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
-        self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        try:
+            self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        except (zmq.ZMQError, ValueError):
+            self._data.close()
+            raise
         self._tell(Hello(role="front", epoch=epoch, pid=pid))
         self._watch.owed()
 
@@ -250,7 +255,11 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
+                if FAILURES[message.code].status == InternalError.status:
+                    # The model failed on this very request: trying it again would end the next host.
+                    dispatch.fail(HostRetires(message.message))
+                else:
+                    dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
             else:
                 dispatch.fail(reported(message))
         else:
@@ -287,6 +296,10 @@ class HostLink:
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
+            if not reports.fit(message.report):
+                self._refused += 1
+                log.warning("host %s: its report is not one that can be shown", self.incarnation)
+                return
             self.report = message.report
             if not message.report.get("busy"):
                 if not self._calls:

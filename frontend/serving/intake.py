@@ -9,7 +9,7 @@ request's context, and goes back when its last owner is gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frontend.errors import QueueFull
 from frontend.families.base import Prepared
@@ -73,8 +73,10 @@ async def execute(
     prepared: Prepared,
     context: ExecutionContext,
     record: RequestRecord,
+    check: Callable[[], None],
 ) -> list[object]:
-    """Run the units of an admitted request; one output each.
+    """Run the units of an admitted request; one output each. `check` is called whenever one is about to be sent, and
+    what it raises ends the request there.
 
     `identity`: of the weights it was prepared for, which must still be these. All units go to one replica. Raises
     `RequestError`. Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the
@@ -85,7 +87,7 @@ async def execute(
     for index, unit in enumerate(prepared.units):
         if replica is None or replica.identity != identity:
             raise replaced(deployment.name)
-        output = await replica.run(unit, context, record.request_id)
+        output = await replica.run(unit, context, record.request_id, check)
         record.unit_done()
         deployment.last_output = output.values
         outputs.append(family.absorb(prepared, index, output.values))
