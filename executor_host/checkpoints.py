@@ -9,13 +9,15 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from executor_host.errors import ConfigurationError
+from protocol.contracts import agreement
 
 HASH_BLOCK_BYTES: Final = 8 * 1024 * 1024
 """Read at a time. Large enough that the hash and not the reading is what takes time."""
@@ -99,20 +101,26 @@ def _json(path: Path) -> object:
     return document
 
 
+@contextmanager
+def agreed(name: str = "") -> Iterator[None]:
+    """Around readers of a family's contract: what they refuse is a `ConfigurationError`, which begins with `name` where
+    they have not named the file themselves."""
+    try:
+        yield
+    except agreement.ContractError as error:
+        raise ConfigurationError(f"{name}: {error}" if name else str(error)) from error
+
+
 def text(document: Mapping[str, Any], name: str, key: str) -> str:
     """A text in a document, which `name` is what people call."""
-    value = document.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{name}: {key} is {value!r}; a text is expected")
-    return value
+    with agreed():
+        return agreement.text(document, name, key)
 
 
 def count(document: Mapping[str, Any], name: str, key: str, most: int) -> int:
     """A number from 1 to `most` in a document, likewise."""
-    value = document.get(key)
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigurationError(f"{name}: {key} is {value!r}; a number from 1 to {most} is expected")
-    return value
+    with agreed():
+        return agreement.count(document, name, key, most)
 
 
 def safetensors_table(path: Path) -> dict[str, Tensor]:
@@ -224,6 +232,11 @@ def amount(count: int, scale: int = 0) -> str:
 def weight_bytes(folder: Path) -> int:
     """Of all files of weights in a folder: what a load brings into memory, before any conversion."""
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def of_weights(files: Mapping[str, str]) -> dict[str, str]:
+    """Of the files of a checkpoint (sha256 by name) those that hold weights."""
+    return {name: digest for name, digest in files.items() if name.endswith(".safetensors")}
 
 
 def combined(files: Mapping[str, str]) -> str:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from executor_host import checkpoints, curve
+from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
 from executor_host.executors.base import Progress
 from protocol import families
+from protocol.transport import keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ def examine(path: str, family: str | None, progress: Progress) -> Findings:
 def key_problem(key: Path, allow: Path | None) -> str:
     """What is wrong with the key files of [hosts]; "" when a server could start with them."""
     try:
-        curve.read_pair(key)
+        keys.read_pair(key)
         if allow is not None:
-            curve.read_allowed(allow)
-    except ConfigurationError as error:
+            keys.read_allowed(allow)
+    except keys.KeyFileError as error:
         return str(error)
     return ""
 

@@ -28,8 +28,7 @@ from executor_host import devices
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
 from executor_host.host.control import ControlLane
-from executor_host.host.shared_state import Board, clear
-from executor_host.host.sockets import address_of, open_router, receive, send
+from executor_host.host.shared_state import Board
 from executor_host.host.taken import TakenUnits
 from protocol import addresses, families
 from protocol.curve import Security
@@ -40,6 +39,9 @@ from protocol.messages import Execute, Failure, Lane, Message, Progress, Ready, 
 from protocol.payloads import Payload
 from protocol.states import HostEvent
 from protocol.tensors import Blob
+from protocol.transport.calls import receive, send
+from protocol.transport.sockets import LAST_ANSWERS_MS, address_of, router
+from protocol.transport.waiting import Waiting, clear
 
 MAX_NOTE_CHARS = 200
 """Of an executor's progress note; it is one line on a terminal."""
@@ -146,7 +148,7 @@ class Host:
             return self._cannot_start(HostExit.WARM_UP_FAILED, error)
         if board.drain_wanted:
             return HostExit.CLEAN
-        self._data = open_router(self._context, self._place.data, self._place.security)
+        self._data = router(self._context, self._place.data, self._place.security, linger_ms=LAST_ANSWERS_MS)
         board.advance(HostEvent.READY)
         shared = {"assets": dict(self._place.assets)} if self._place.assets else {}
         board.announce(Ready(address=address_of(self._data), facts={**facts, **shared}))
@@ -168,11 +170,9 @@ class Host:
 
     def _serve(self) -> HostExit:
         data, board = self._data, self._board
-        poller = zmq.Poller()
-        poller.register(data, zmq.POLLIN)
-        poller.register(board.main_wake, zmq.POLLIN)
+        waiting = Waiting(data, board.main_wake)
         while not board.drain_wanted:
-            for ready, _ in poller.poll():
+            for ready in waiting.ready():
                 if ready == board.main_wake:
                     clear(board.main_wake)
                     continue

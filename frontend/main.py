@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 import uvloop
 import zmq
-import zmq.auth
 from aiohttp import web
 
 from frontend import limits
@@ -38,8 +37,9 @@ from frontend.limits import ServerLimits
 from frontend.serving import clients
 from frontend.serving.management import Management, until_idle
 from frontend.serving.server import Server
-from protocol.curve import KeyPair, Security
+from protocol.curve import Security
 from protocol.exits import HostExit
+from protocol.transport.keys import read_pair
 
 if TYPE_CHECKING:
     from frontend.observation.tracing import Tracing
@@ -201,9 +201,7 @@ def _secure(file: Path | None, lease_s: float) -> Callable[[str], Security | Non
     """How a host with a public key is dialled: with the key that the supervisor has, too."""
     if file is None:
         return lambda public_key: None
-    public, secret = zmq.auth.load_certificate(file)
-    assert secret is not None, "the supervisor has read it"
-    own = KeyPair(public, secret)
+    own = read_pair(file)
     return lambda public_key: Security(own, lease_s, server=public_key.encode()) if public_key else None
 
 

@@ -77,7 +77,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             options=sparrow.OPTIONS,
             inspect="executor_host.executors.sparrow.executor:inspect",
             marks=("*.sparrow",),
-            bundled=("nano-general", "nano-robot"),
+            bundled=tuple(sparrow.BUNDLED),
             execution_limit_s=60.0,  # the largest legal request takes seconds
         ),
         Family(
@@ -91,9 +91,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             retire_on_error=True,
             native="frontend.families.decider.profile:DeciderNative",
             inspect="executor_host.executors.decider.checkpoint:inspect",
-            marks=("decider_config.json",),
+            marks=(decider.CONFIG,),
             needs_path="the folder of a checkpoint",
-            front_files=("tokenizer.json", "decider_config.json"),
+            front_files=decider.FRONT_FILES,
         ),
         Family(
             name="cua-s1",
@@ -104,9 +104,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             default_max_requests=None,
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1.checkpoint:inspect",
-            marks=("cua_s1_export.json", "text/adapter_config.json"),
+            marks=(cua_s1.MARKER, f"{cua_s1.ADAPTER}/adapter_config.json"),
             needs_path="the folder of a checkpoint",
-            front_files=("tokenizer.json",),
+            front_files=cua_s1.FRONT_FILES,
         ),
         Family(
             name="open-jev",
@@ -117,9 +117,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             default_max_requests=None,
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev.checkpoint:inspect",
-            marks=("open_jev_export.json", "head.pt"),
+            marks=(open_jev.MANIFEST, "head.pt"),
             needs_path="the folder of a checkpoint",
-            front_files=("open_jev_export.json", "model.json", "temperature.json", "tokenizer.json"),
+            front_files=open_jev.FRONT_FILES,
         ),
         Family(
             name="clef",
@@ -144,9 +144,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             retire_on_error=True,
             native="frontend.families.laya.profile:LayaNative",
             inspect="executor_host.executors.laya.checkpoint:inspect",
-            marks=("rl_agent_config.json",),
+            marks=(laya.CONFIG,),
             needs_path="the folder of a checkpoint",
-            front_files=("rl_agent_config.json", "tokenizer/tokenizer.json"),
+            front_files=laya.FRONT_FILES,
         ),
         Family(
             name="embedding",
@@ -157,7 +157,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             inspect="executor_host.executors.embedding.checkpoint:inspect",
             marks=("modules.json",),
             needs_path="the folder of a sentence encoder",
-            front_files=("tokenizer.json", "sentence_bert_config.json"),
+            front_files=embedding.FRONT_FILES,
         ),
         Family(
             name="transformers",

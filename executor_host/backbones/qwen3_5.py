@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -79,6 +79,14 @@ class Settings:
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
     """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+
+
+def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
+    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
+    `auto` is `packed` where passes are."""
+    graphs: bool = options["graphs"]
+    execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
+    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +183,22 @@ class Qwen35:
         `rows`: at least one, each one dimension of 1 or more ids below `vocabulary`. `questions`: of each row,
         equal for neighbours of the same question. `shared`: tokens with which all rows begin and other requests may
         begin, too, for kept prefixes; 0: what the rows have in common. `check` is called before every pass and ends
-        the reading by raising. The device may still be working on the result on return.
+        the reading by raising. The device may still be working on the result on return. Equal rows are read once:
+        their states are the same to the last bit, whatever they would have been read beside.
         """
+        import torch
+
+        distinct, places = distinct_rows(rows)
+        if len(distinct) == len(rows):
+            return self._read(rows, questions, check, shared)
+        reading = self._read([rows[row] for row in distinct], [questions[row] for row in distinct], check, shared)
+        with torch.inference_mode():
+            return replace(reading, hidden=reading.hidden[torch.tensor(places, device=self.device)])
+
+    def _read(
+        self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None], shared: int
+    ) -> Reading:
+        """As `read`, of rows that all differ."""
         import torch
 
         if self._kept is not None:
@@ -210,10 +232,6 @@ class Qwen35:
             check()
             uploaded, _ = self._upload([tokens])
             return self._pass(uploaded, 0, None)[0]
-
-    def synchronize(self) -> None:
-        """Waits until the device has done everything; nothing to wait for on a CPU."""
-        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -477,6 +495,19 @@ def libraries() -> tuple[Any, Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
     return torch, transformers
+
+
+def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
+    """Which rows are the first of their kind, and the place of each row's kind among these."""
+    kinds: dict[bytes, int] = {}
+    distinct: list[int] = []
+    places: list[int] = []
+    for index, row in enumerate(rows):
+        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(distinct))
+        if place == len(distinct):
+            distinct.append(index)
+        places.append(place)
+    return distinct, places
 
 
 def _at(hidden: Any, positions: Any) -> Any:

@@ -11,8 +11,7 @@ import threading
 
 import zmq
 
-from executor_host.host.shared_state import Board, clear
-from executor_host.host.sockets import address_of, open_router, receive, send
+from executor_host.host.shared_state import Board
 from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
@@ -29,6 +28,9 @@ from protocol.messages import (
     Status,
     Welcome,
 )
+from protocol.transport.calls import receive, send
+from protocol.transport.sockets import LAST_ANSWERS_MS, address_of, router
+from protocol.transport.waiting import Waiting, clear
 
 STOP_TIMEOUT_S = 1.0
 """How long a host waits for its last control messages to leave; the process ends anyway after it."""
@@ -47,7 +49,7 @@ class ControlLane:
         """The latest PROGRESS or READY, told to whoever says HELLO later."""
         self._stopping = False
         self.malformed = 0
-        self._socket = open_router(context, address, security)
+        self._socket = router(context, address, security, linger_ms=LAST_ANSWERS_MS)
         self.address = address_of(self._socket)
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
 
@@ -61,11 +63,9 @@ class ControlLane:
         self._thread.join(STOP_TIMEOUT_S)
 
     def _serve(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._board.control_wake, zmq.POLLIN)
+        waiting = Waiting(self._socket, self._board.control_wake)
         while not self._stopping:
-            for ready, _ in poller.poll():
+            for ready in waiting.ready():
                 if ready == self._board.control_wake:
                     clear(self._board.control_wake)
                     for message in self._board.take_announcements():

@@ -11,39 +11,32 @@ from importlib import metadata
 from typing import Final
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from executor_host.errors import DialInFailed
-from executor_host.host.sockets import LINGER_MS, receive, secure, send
 from protocol.curve import KeyPair, Security
 from protocol.errors import ProtocolError
 from protocol.frames import decode, encode
 from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
+from protocol.transport import monitor
+from protocol.transport.calls import receive, send
+from protocol.transport.sockets import LAST_ANSWERS_MS, dealer
+from protocol.transport.waiting import Waiting
 
 LEASE_UNTIL_ASSIGNED_S: Final = 10.0
 """Until the server has said its own lease, a silent connection is given up after this."""
-
-_EVENTS: Final = (
-    zmq.EVENT_CONNECTED
-    | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_DISCONNECTED
-)
 
 _STRANGER: Final = "something is there and does not speak our protocol. Is it the port for hosts?"
 
 _CAUSES: Final[dict[int, str]] = {
     0: "nothing answers there. Is the address right, does the server have a table [hosts], does a firewall "
     "let this machine through?",
-    zmq.EVENT_CONNECTED: _STRANGER,
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: _STRANGER,
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the handshake breaks off. Is --server-key the public key of that server?",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the server does not let this host's key in. Is its NAME.key in the server's "
+    monitor.CONNECTED: _STRANGER,
+    monitor.OTHER_PROTOCOL: _STRANGER,
+    monitor.BROKEN_OFF: "the handshake breaks off. Is --server-key the public key of that server?",
+    monitor.NOT_ALLOWED: "the server does not let this host's key in. Is its NAME.key in the server's "
     "folder `allow`, and was it there when the server started?",
-    zmq.EVENT_HANDSHAKE_SUCCEEDED: "the server let this host in and does not answer. Is it of the same version?",
+    monitor.LET_IN: "the server let this host in and does not answer. Is it of the same version?",
 }
 """What to look at, by how far the connection came."""
 
@@ -60,10 +53,13 @@ class ServerLane:
         self._own = own
         self._holder: threading.Thread | None = None
         self._goodbye = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-        secure(self._socket, Security(own, LEASE_UNTIL_ASSIGNED_S, server=server))
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_EVENTS)
+        self._socket = dealer(
+            self._context,
+            identity=None,
+            security=Security(own, LEASE_UNTIL_ASSIGNED_S, server=server),
+            linger_ms=LAST_ANSWERS_MS,
+        )
+        self._monitor = monitor.of(self._socket)
         self._socket.connect(address)
 
     def ask(self, model: str, family: str, *, timeout_s: float) -> Assigned:
@@ -78,19 +74,17 @@ class ServerLane:
                 public_key=self._own.public.decode(),
             )
         )
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._monitor, zmq.POLLIN)
+        waiting = Waiting(self._socket, self._monitor)
         came_to = 0
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
-            for ready, _ in poller.poll(int(left * 1000) + 1):
+            for ready in waiting.ready(left):
                 if ready is self._socket:
                     return self._verdict()
                 event = self._event()
-                if event != zmq.EVENT_DISCONNECTED:
+                if event != monitor.LOST:
                     came_to = event
-            if came_to == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            if came_to == monitor.NOT_ALLOWED:
                 break  # it is not tried again
         raise DialInFailed(f"cannot dial in at {self._address}: {_CAUSES[came_to]}")
 
@@ -118,15 +112,13 @@ class ServerLane:
         self._holder.start()
 
     def _hold(self, lost: Callable[[str], None]) -> None:
-        poller = zmq.Poller()
-        for ready in (self._monitor, self._socket, self._goodbye):
-            poller.register(ready, zmq.POLLIN)
+        waiting = Waiting(self._monitor, self._socket, self._goodbye)
         why = ""
         while True:
-            for ready, _ in poller.poll():
+            for ready in waiting.ready():
                 if ready == self._goodbye:
                     return
-                if ready is self._monitor and self._event() == zmq.EVENT_DISCONNECTED:
+                if ready is self._monitor and self._event() == monitor.LOST:
                     now = "the connection to the server is gone"
                 elif ready is self._socket and self._given_up():
                     now = "the server has given this host up"
@@ -143,7 +135,7 @@ class ServerLane:
             return False
 
     def _event(self) -> int:
-        return int(parse_monitor_message(self._monitor.recv_multipart())["event"])
+        return int(monitor.event(receive(self._monitor)))
 
     def leave(self, status: int, words: str) -> None:
         """Say goodbye, for which there is half a second, and close. Once, and nothing is possible after it."""
@@ -151,7 +143,7 @@ class ServerLane:
             os.eventfd_write(self._goodbye, 1)
             self._holder.join()
         self._send(Leaving(status=int(status), words=words[-MAX_TEXT_CHARS:]))
-        self._socket.disable_monitor()
+        monitor.stop(self._socket)
         self._monitor.close()
         self._socket.close()
         self._context.term()

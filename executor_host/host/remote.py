@@ -19,18 +19,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 
-from executor_host import curve
 from executor_host.errors import ConfigurationError, DialInFailed
 from executor_host.executors.base import Executor
 from executor_host.host.dial_in import ServerLane
 from executor_host.host.shared_state import Board
 from executor_host.main import Host, Place
 from protocol import families
-from protocol.curve import DOMAIN, KeyPair, Security
+from protocol.curve import KeyPair, Security
 from protocol.exits import HostExit
 from protocol.tensors import Blob
+from protocol.transport import authentication, keys
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _command(arguments: argparse.Namespace) -> HostExit:
     try:
-        own = curve.read_pair(Path(arguments.key))
-        server = curve.read_public(Path(arguments.server_key))
+        own = keys.read_pair(Path(arguments.key))
+        server = keys.read_public(Path(arguments.server_key))
         ports = _ports(arguments.ports)
-    except ConfigurationError as error:
+    except (ConfigurationError, keys.KeyFileError) as error:
         return _cannot(HostExit.CONFIGURATION, str(error))
     return serve(
         arguments.connect,
@@ -93,9 +92,7 @@ def serve(
         signal.signal(number, lambda *_: board.request_drain())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     # Nobody but the server may connect, whoever else has a key that it would let in.
-    authenticator = ThreadAuthenticator(context)
-    authenticator.start()
-    authenticator.configure_curve_callback(DOMAIN.decode(), curve.Allowed([server]))
+    authenticator = authentication.in_thread(context, keys.Allowed([server]))
     try:
         path = path or assigned.path
         executor: Executor = families.resolve(family.executor)(path, assigned.options)

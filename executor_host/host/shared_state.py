@@ -81,11 +81,3 @@ class Board:
             "device_bytes": self.device_bytes,
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-
-
-def clear(descriptor: int) -> None:
-    """Reset an eventfd; fine when it was not set."""
-    try:
-        os.eventfd_read(descriptor)
-    except BlockingIOError:
-        pass

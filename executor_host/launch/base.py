@@ -11,6 +11,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from protocol import addresses
@@ -47,6 +48,19 @@ class DeploymentSpec:
     """Whether its hosts are elsewhere and dial in."""
     ray: Mapping[str, object] | None = None
     """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHosts:
+    """Where and from whom hosts may dial in."""
+
+    address: str
+    """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
+    key: Path
+    """The server's own NAME.key_secret."""
+    allow: Path | None
+    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +178,12 @@ class Connection(Protocol):
 
 
 class Listener(Connection, Protocol):
-    """One that others dial."""
+    """One that others dial: what it receives begins with the identity of the peer."""
+
+    @property
+    def address(self) -> str:
+        """Where it is bound, with the port that the system chose."""
+        ...
 
     def bind(self, address: str) -> None: ...
 

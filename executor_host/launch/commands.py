@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from executor_host.errors import ConfigurationError
 from protocol.exits import ServeExit
 
 CONNECT_TIMEOUT_S = 30.0
@@ -63,11 +62,11 @@ def _add_curve(commands: Any) -> None:
 
 
 def _curve(arguments: argparse.Namespace) -> int:
-    from executor_host import curve
+    from protocol.transport import keys
 
     try:
-        public, secret = curve.create(Path(arguments.directory), arguments.name)
-    except ConfigurationError as error:
+        public, secret = keys.create(Path(arguments.directory), arguments.name)
+    except keys.KeyFileError as error:
         print(f"framehost: {error}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     print(f"{public}  give this to the other side")

@@ -12,13 +12,12 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
-
-import zmq
+from collections.abc import Callable, Collection
 
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.remote import RemoteHost, RemoteLauncher
+from protocol.transport import keys
 
 
 class RayHost(ProcessHandle):
@@ -68,20 +67,22 @@ class RayHost(ProcessHandle):
 class RayLauncher(HostLauncher):
     """Starts a driver per host and waits until its actor has dialled in."""
 
-    def __init__(self, remote: RemoteLauncher, say: Callable[[str, str], None]) -> None:
+    def __init__(self, remote: RemoteLauncher, say: Callable[[str, str], None], hidden: Collection[str] = ()) -> None:
+        """`hidden`: variables of the environment that are not for the driver, nor for the processes that Ray makes."""
         self._remote = remote
         self._say = say
+        self._hidden = hidden
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
         """Raises `OSError` when the driver ends before its actor has dialled in. Cancelled: the driver is ended."""
-        public, secret = zmq.curve_keypair()
+        own = keys.pair()
         order = {
             "ray": dict(spec.deployment.ray or {}),
             "connect": self._remote.address,
             "model": spec.deployment.name,
             "family": spec.deployment.family,
-            "public": public.decode(),
-            "secret": secret.decode(),
+            "public": own.public.decode(),
+            "secret": own.secret.decode(),
             "server": self._remote.own.public.decode(),
         }
         source = f"{spec.deployment.id} {spec.incarnation}"
@@ -94,10 +95,11 @@ class RayLauncher(HostLauncher):
                 [str(descriptor)],
                 say=lambda line: self._say(source, line),
                 descriptors=[descriptor],
+                hidden=self._hidden,
             )
         finally:
             os.close(descriptor)
-        dialled = asyncio.ensure_future(self._remote.start(spec, public))
+        dialled = asyncio.ensure_future(self._remote.start(spec, own.public))
         ended = asyncio.ensure_future(driver.wait())
         try:
             await asyncio.wait([dialled, ended], return_when=asyncio.FIRST_COMPLETED)

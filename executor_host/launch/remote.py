@@ -15,54 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
-from typing import Protocol
 
 import zmq
-import zmq.asyncio
-from zmq.auth.asyncio import AsyncioAuthenticator
 
-from executor_host import curve
-from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
-from protocol.curve import DOMAIN, Security
+from executor_host.launch.base import HostLauncher, HostSpec, Listener, ProcessExit, ProcessHandle, RemoteHosts
+from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
-from protocol.tensors import Buffer
+from protocol.transport import authentication, keys
 
 LISTENING_TIMEOUT_S = 10.0
 """From ASSIGNED to LISTENING: the host only has to bind a socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteHosts:
-    """Where and from whom hosts may dial in."""
-
-    address: str
-    """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
-    key: Path
-    """The server's own NAME.key_secret."""
-    allow: Path | None
-    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
-    lease_s: float
-
-
 Receiver = Callable[[list[bytes]], None]
-
-
-class Listener(Protocol):
-    """A bound socket whose messages begin with the identity of the peer."""
-
-    @property
-    def address(self) -> str: ...
-
-    def send(self, frames: Sequence[Buffer]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class RemoteHost(ProcessHandle):
@@ -141,18 +112,16 @@ class RemoteLauncher(HostLauncher):
         listen: Callable[[str, Receiver, Security], Listener],
     ) -> None:
         """`models`: the family of each model whose hosts dial in. `listen(address, receive, security)` binds a ROUTER
-        of `context` in the running loop. Raises `ConfigurationError`, and what `listen` raises."""
-        self.own = curve.read_pair(where.key)
+        of `context` in the running loop. Raises `KeyFileError`, and what `listen` raises."""
+        self.own = keys.read_pair(where.key)
         self._lease_s = where.lease_s
         self._say = say
         self._models = models
         self._version = metadata.version("framehost")
         self._waiting: list[_Place] = []
         self._hosts: dict[bytes, RemoteHost] = {}
-        self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.shadow(context))
-        self._allowed = curve.Allowed(() if where.allow is None else curve.read_allowed(where.allow))
-        self._authenticator.configure_curve_callback(DOMAIN.decode(), self._allowed)
-        self._authenticator.start()
+        self._allowed = keys.Allowed(() if where.allow is None else keys.read_allowed(where.allow))
+        self._authenticator = authentication.in_loop(context, self._allowed)
         self._socket = listen(where.address, self._heard, Security(self.own, where.lease_s))
 
     @property

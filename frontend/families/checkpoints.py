@@ -7,14 +7,17 @@ so that rows never meet weights that were trained with other tokens.
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from frontend.errors import Unavailable
 from frontend.families.base import AssetError, Processor
 from frontend.limits import RETRY_AFTER_SECONDS
+from protocol.contracts.agreement import ContractError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 KEPT: Final = 4
 """Checkpoints of a family kept per process: a restarted host costs a look at the folder, not a second of tokenizer
 loading. A tokenizer of 250,000 tokens takes about 100 MB."""
+
+MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
+"""Of one of the JSON files. The largest is a manifest with 5,120 numbers, 120 kB."""
 
 EncodeAll: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 """The token ids of each string, without added special tokens. Safe to call from several threads at once."""
@@ -55,6 +61,35 @@ def read(file: Path, most_bytes: int) -> tuple[bytes, str]:
     except OSError as error:
         raise AssetError(f"the checkpoint cannot be read: {error}") from error
     return content, hashlib.sha256(content).hexdigest()
+
+
+def folder(path: str | None) -> Path:
+    """The folder that a deployment is configured with. Raises `AssetError` when there is none."""
+    if path is None:
+        raise AssetError("this family needs the path of a checkpoint folder")
+    return Path(path)
+
+
+def document(file: Path) -> tuple[dict[str, Any], str]:
+    """The object in a JSON file of at most `MAX_DOCUMENT_BYTES`, and its sha256. Raises `AssetError`."""
+    content, found = read(file, MAX_DOCUMENT_BYTES)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AssetError(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise AssetError(f"{file.name} is not a JSON object")
+    return value, found
+
+
+@contextmanager
+def agreed(name: str = "") -> Iterator[None]:
+    """Around readers of a family's contract: what they refuse is an `AssetError`, which begins with `name` where they
+    have not named the file themselves."""
+    try:
+        yield
+    except ContractError as error:
+        raise AssetError(f"{name}: {error}" if name else str(error)) from error
 
 
 def check_against(own: Mapping[str, str], files: object) -> None:

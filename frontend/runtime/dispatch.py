@@ -1,14 +1,23 @@
 """One unit of work, from the queue to its one end.
 
     WAITING ──grant──▶ DISPATCHED ──complete / fail──▶ ENDED
-     │   ▲                  │
-     │   └─────requeue──────┤
-     │                      └── requeue, and the caller has left ────▶ GONE
-     └── caller left, context dead, queue failed ─────────────────────▶ GONE
+     │   ▲ ╲            ▲   │
+     │   │  ╲ sent      │   │
+     │   │   ╲ ahead    │ the batch before it has ended
+     │   │    ▼         │   │
+     │   │   STAGED ────┘   │
+     │   │    │ │           │
+     │   └────┴─│─requeue───┤
+     │          ▼           └── requeue, and the caller has left ────▶ GONE
+     │       withdrawn in the host ──────────────────────────────────▶ GONE
+     └── caller left, context dead, queue failed ────────────────────▶ GONE
+
+    JOINED ── as the equal unit that it waits for; its own caller left, or its context is dead ──▶ GONE
 
 A unit that is GONE was never executed. A unit that is DISPATCHED keeps the scheduler's
 permit, its clone of the context and everything its start callable captured until it has
-ENDED, whether or not its caller is still there.
+ENDED, whether or not its caller is still there. One that is STAGED was sent while others are
+executed: it keeps the same, and the host begins with it, or says that it was withdrawn in time.
 """
 
 from __future__ import annotations
@@ -21,13 +30,16 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from frontend.errors import Misuse
 from frontend.runtime._mint import KEY, require
 from frontend.runtime.context import ExecutionContext
-from frontend.runtime.signals import Granted
+from frontend.runtime.shape import Shape
+from frontend.runtime.signals import Granted, Signal
 
 T = TypeVar("T")
 
 
 class Phase(enum.Enum):
     WAITING = "waiting"
+    JOINED = "joined"
+    STAGED = "staged"
     DISPATCHED = "dispatched"
     ENDED = "ended"
     GONE = "gone"
@@ -35,6 +47,8 @@ class Phase(enum.Enum):
 
 # As names of the module: see `admission`.
 WAITING: Final = Phase.WAITING
+JOINED: Final = Phase.JOINED
+STAGED: Final = Phase.STAGED
 DISPATCHED: Final = Phase.DISPATCHED
 ENDED: Final = Phase.ENDED
 GONE: Final = Phase.GONE
@@ -54,17 +68,20 @@ class Scheduler(Protocol):
         """`unit` has ended with `error`: deliver it, and pass the permit on before returning."""
 
     def unit_requeued(self, unit: Dispatch[Any]) -> None:
-        """The host that `unit` was granted to is dead and had not taken it: `unit` waits again, before all others.
+        """The host that `unit` was granted to is dead and had not taken it: `unit` waits again, in its place.
 
         Raises Misuse where it would be granted to the dead host again.
         """
 
+    def unit_withdrawn(self, unit: Dispatch[Any]) -> None:
+        """The host will not begin with `unit`, which was STAGED: it is GONE."""
+
 
 class Dispatch(Generic[T]):
-    """What a start callable is given: the proof of its grant, the two ways to end the unit, and one to have it granted
+    """What a start callable is given: the proof of its grant, the ways to end the unit, and one to have it granted
     anew.
 
-    Per grant, exactly one of `complete`, `fail` and `requeue` is called exactly once, on the
+    Per grant, exactly one of `complete`, `fail`, `withdraw` and `requeue` is called exactly once, on the
     event loop's thread; the first two from inside the start callable or any time later. They
     pass the permit on in the same step: when they return, the next unit's start callable has
     been called. Only the scheduler makes one.
@@ -79,9 +96,15 @@ class Dispatch(Generic[T]):
         "_scheduler",
         "_start",
         "context",
+        "digest",
+        "joined",
+        "leader",
         "number",
+        "passed",
         "phase",
+        "place",
         "requeued",
+        "shape",
     )
 
     def __init__(
@@ -104,6 +127,18 @@ class Dispatch(Generic[T]):
         self.requeued = 0
         """How often it was granted to a host that died before it had taken it."""
         self.phase = WAITING
+        self.place = number
+        """Where it stands in the queue: by its own number, or by that of the unit whose place it has taken over."""
+        self.shape: Shape | None = None
+        """What it is to a batch; None: it is sent alone."""
+        self.passed = 0
+        """How many units that came later were sent before it."""
+        self.digest: bytes | None = None
+        """By which equal units find it; None: none may wait for it, or none any more."""
+        self.joined: dict[Dispatch[T], None] | None = None
+        """The equal units that wait for its end, in order of arrival."""
+        self.leader: Dispatch[T] | None = None
+        """The equal unit that it waits for, while it is JOINED."""
         self._scheduler = scheduler
         self._start: Callable[[Dispatch[T]], None] | None = start
         self._loop = loop
@@ -114,9 +149,10 @@ class Dispatch(Generic[T]):
 
     @property
     def granted(self) -> Granted:
-        """The token that says this unit holds the permit. Minted when first asked for: most units have no observer."""
+        """The token that says this unit holds the permit, or has joined one that does. Minted when first asked for:
+        most units have no observer."""
         if self._granted is None:
-            if self.phase is not DISPATCHED and self.phase is not ENDED:
+            if self.phase is WAITING or self.phase is GONE or (self.leader is not None and not self.leader.sent):
                 raise Misuse(f"{self!r} has not been granted")
             self._granted = Granted(self._scheduler.name, self.number, KEY)
         return self._granted
@@ -127,10 +163,15 @@ class Dispatch(Generic[T]):
         future = self._future
         return self._abandoned or (future is not None and future.cancelled())
 
+    @property
+    def sent(self) -> bool:
+        """Whether it is in the host's hands, begun or not."""
+        return self.phase is DISPATCHED or self.phase is STAGED
+
     def complete(self, result: T) -> None:
         """End the unit with its result and pass the permit on. A second end is Misuse.
 
-        The result goes to the caller, or is dropped and counted if the caller has left.
+        The result goes to the caller, or is dropped and counted if the caller has left; and to those that have joined.
         """
         self._end()
         self._scheduler.unit_completed(self, result)
@@ -138,35 +179,46 @@ class Dispatch(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """End the unit with an error and pass the permit on. A second end is Misuse.
 
-        The caller gets this very instance, or it is dropped and counted if the caller has left.
+        The caller gets this very instance, or it is dropped and counted if the caller has left. Those that have joined
+        get an equal one each.
         """
         if not isinstance(error, BaseException):
             raise Misuse(f"a unit fails with an exception instance, not {error!r}")
         self._end()
         self._scheduler.unit_failed(self, error)
 
+    def withdraw(self) -> None:
+        """The host had not begun with the unit, nobody waits for it any more, and so it never will: it is GONE.
+
+        Misuse unless it is in the host's hands and was abandoned by everybody.
+        """
+        if not self.sent or not self.deserted:
+            raise Misuse(f"{self!r} cannot be withdrawn from here")
+        self._scheduler.unit_withdrawn(self)
+
     def requeue(self) -> None:
-        """The unit's host is dead and is known not to have taken it: it waits again, before all others.
+        """The unit's host is dead and is known not to have taken it: it waits again, in its place of the queue.
 
         The scheduler must be suspended. If the caller has left, the unit is withdrawn instead. Else it is a
         waiting unit like any other, and its start callable is called again at its next grant. Misuse after the
         unit's end, inside its start callable, and in a scheduler that would grant it to the dead host.
         """
-        if self.phase is not DISPATCHED:
+        if not self.sent:
             raise Misuse(f"{self!r} cannot be requeued from here")
         self._scheduler.unit_requeued(self)
 
     def on_abandoned(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once when the caller leaves, in that same step; at once if it has left.
+        """Have `callback` called once when the caller, and all that have joined, have left, in that same step; at once
+        if they have left.
 
         Several may be registered and are called in order. After the unit's end none is
         called, because nothing is left to withdraw; requeueing the unit forgets them. What a
         callback raises is reported to the event loop's exception handler; it reaches neither
         the caller nor the accounting.
         """
-        if self.phase is not DISPATCHED:
+        if not self.sent:
             return
-        if self._abandoned:
+        if self._abandoned and not self.joined:
             self.call(callback)
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -181,19 +233,54 @@ class Dispatch(Generic[T]):
         assert start is not None
         start(self)
 
+    def stopped(self) -> Exception | None:
+        """What its context says about going on, or what asking it raised; None to go on."""
+        try:
+            return None if self.context is None else self.context.stopped()
+        except Exception as failure:  # the clock is foreign code
+            return failure
+
+    def observer(self) -> Callable[[Signal], None] | None:
+        """Who hears its signals."""
+        return None if self.context is None else self.context.observer
+
     def wait_again(self) -> None:
         """Undo the grant. What the start callable captured is kept for the next one."""
         self.phase = WAITING
         self.requeued += 1
         self._callbacks = self._granted = None
 
+    def join(self, leader: Dispatch[T]) -> None:
+        """Wait for the end of `leader`, which is equal, and be executed never, or in its place."""
+        self.phase = JOINED
+        self.leader = leader
+        if leader.joined is None:
+            leader.joined = {}
+        leader.joined[self] = None
+
+    def succeed(self, leader: Dispatch[T]) -> None:
+        """Take over the place of `leader`, which is out of the queue and gone, and everybody that has joined it."""
+        self.phase, self.leader = WAITING, None
+        self.digest, leader.digest = leader.digest, None
+        self.joined, leader.joined = leader.joined, None
+        self.place, self.passed, self.requeued = leader.place, leader.passed, leader.requeued
+        for other in self.joined or ():
+            other.leader = self
+
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody waits for its end: neither its caller, nor that of an equal unit."""
+        return self.abandoned and not self.joined
+
     def abandon(self) -> None:
-        """The caller left after the dispatch."""
+        """The caller left after the unit was sent, and nobody else waits for it."""
         self._abandoned = True
+        if self.joined:
+            return
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             # A callback may end the unit (the link knows the host is dead): then the others have nothing to do.
-            if self.phase is DISPATCHED:
+            if self.sent:
                 self.call(callback)
 
     def let_go(self, phase: Phase) -> asyncio.Future[T] | None:
@@ -232,7 +319,7 @@ class Dispatch(Generic[T]):
         self._loop.call_exception_handler({"message": f"{message}: {self!r}", "exception": error})
 
     def _end(self) -> None:
-        if self.phase is not DISPATCHED:
+        if self.phase is not DISPATCHED and self.phase is not STAGED:
             raise Misuse(f"{self!r} cannot end from here")
         self.phase = ENDED
 

@@ -23,7 +23,8 @@ from frontend.errors import Unavailable
 from frontend.families.base import Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
-from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.making import Made, Maker, Unusable
 from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics

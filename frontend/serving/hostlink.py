@@ -34,7 +34,7 @@ from frontend.errors import (
     Unavailable,
 )
 from frontend.runtime.dispatch import Dispatch
-from frontend.serving import reports, sockets
+from frontend.serving import reports
 from frontend.serving.overdue import OverdueWatch
 from protocol.curve import Security
 from protocol.errors import FAILURES, ProtocolError
@@ -53,6 +53,7 @@ from protocol.messages import (
     Status,
     Welcome,
 )
+from protocol.transport.loop import dial
 
 RECENT_CALLS = 1024
 """Ids of ended calls that are remembered, so that a late reply is told from an unknown one in the log."""
@@ -153,9 +154,9 @@ class HostLink:
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = sockets.dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._data = dial(loop, context, data, self._on_data, identity=epoch, security=security)
         try:
-            self._control = sockets.dial(loop, context, control, self._on_control, identity=epoch, security=security)
+            self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
         except (zmq.ZMQError, ValueError):
             self._data.close()
             raise

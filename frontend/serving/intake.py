@@ -1,10 +1,10 @@
 """Taking one request in: the budgets that may refuse it, the replica that gets it, and its units, one by one.
 
-    slot ─▶ (prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
-     429                 429, 413   503        one output each
+    door ─▶ slot ─▶ (upload, prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
+     429     429                        429, 413   503        one output each
 
-The slot and the cost are the deployment's; the account of a key has both again. Every permit is retained by the
-request's context, and goes back when its last owner is gone.
+The door is the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
+permit is retained by the request's context, and goes back when its last owner is gone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | N
     return None
 
 
+def pass_the_door(context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit the request to its key, before anything of its body is read. Raises `QueueFull`."""
+    if record.account is not None and record.account.requests is not None:
+        context.retain(permit(record.account.requests, 0))
+
+
 def take_cost(deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
     """Admit what the request turned out to be. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
     for layer, cost in _layers(deployment, prepared, record):
@@ -58,11 +64,8 @@ def _layers(
     if deployment.cost is None and account is None:
         return ()
     layers = [] if deployment.cost is None else [(deployment.cost, prepared.cost)]
-    if account is not None:
-        if account.requests is not None:
-            layers.append((account.requests, 0))
-        if account.cost is not None:
-            layers.append((account.cost, prepared.cost))
+    if account is not None and account.cost is not None:
+        layers.append((account.cost, prepared.cost))
     return layers
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import zmq
 
 from frontend import limits
-from frontend.serving import sockets
 from frontend.serving.deployment import Deployment
 from frontend.serving.server import Server
 from protocol.curve import Security
@@ -40,6 +39,7 @@ from protocol.messages import (
 )
 from protocol.messages import Deployment as DeploymentTable
 from protocol.states import Role
+from protocol.transport.loop import dial
 
 ANSWER_S = 1.0
 """How long the supervisor's answer is waited for. It takes a millisecond, and the supervisor is never busy."""
@@ -77,7 +77,7 @@ class Management:
         """Ids of absent deployments that requests wait for, in the order of coming."""
         self._expiring: dict[str, asyncio.TimerHandle] = {}
         self._asked: asyncio.Future[Mapping[str, Any]] | None = None
-        self._socket = sockets.dial(server.loop, context, address, self._receive, identity=epoch)
+        self._socket = dial(server.loop, context, address, self._receive, identity=epoch)
         self.tell(Hello(role="front", epoch=epoch, pid=os.getpid()))
 
     def tell(self, message: Message, call: int = 0) -> None:

@@ -1,6 +1,7 @@
 """One decision, from the first byte of its body to its answer: the same steps in the same order at every port.
 
-    1 slot      of the one model that the port serves, so that a slow upload cannot lose it
+    1 slot      of the key, which is refused at once; and of the one model that the port serves, so that a slow upload
+                cannot lose it
     2 upload    a permit of ingress, then the body under its limit
     3 parse     by the port's grammar; where the grammar is the family's own, this is a part of step 6
     4 resolve   what the name means now
@@ -147,6 +148,7 @@ async def answered(
     ):
         try:
             with server.deadlines.at(deadline):
+                intake.pass_the_door(context, record)
                 alone = exchange.alone(server)
                 refused = None if alone is None else Refused.by(alone, context)
                 with exchange.admit(server.ingress) as permit:

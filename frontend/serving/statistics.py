@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontend.runtime.admission import AdmissionStatistics
-from frontend.runtime.scheduler import SchedulerStatistics
+from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.hostlink import LinkStatistics
 
 

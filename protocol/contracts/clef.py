@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.contracts import placement
+from protocol.contracts import agreement, placement
 from protocol.options import Option, OptionTable
 
 DEFAULT_MAX_LENGTH: Final = 16_384
@@ -21,3 +21,10 @@ OPTIONS: Final = OptionTable(
         placement.DTYPE,
     )
 )
+
+
+def identity(name: str, digest: str, dtype: str, device: str, longest: int, truncate: bool) -> str:
+    """Equal exactly for equal answers: weights, tokens, limits and arithmetic. `digest`: of all files; `longest`:
+    tokens of one request."""
+    limit = f"max_length:{longest}{':truncate' if truncate else ''}"
+    return f"{name}@sha256:{digest}/{agreement.arithmetic(dtype, device)}/{limit}"

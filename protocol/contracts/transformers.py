@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from protocol.contracts import placement
+from protocol.contracts import agreement, placement
 from protocol.options import Option, OptionTable
 
 MAX_TOKENS: Final = 1_048_576
@@ -36,3 +36,11 @@ OPTIONS: Final = OptionTable(
         ),
     )
 )
+
+
+def identity(name: str, digest: str, version: str, dtype: str, device: str, execution: str) -> str:
+    """Equal exactly for equal answers: files, prompts, which are those of transformers' `version`, and arithmetic.
+    `digest`: of all files."""
+    return "/".join(
+        (f"{name}@sha256:{digest}", f"transformers-{version}", agreement.arithmetic(dtype, device), execution)
+    )

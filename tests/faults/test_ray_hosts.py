@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from executor_host import curve
 from protocol.exits import ServeExit
+from protocol.transport import keys
 from tests.process.harness import running
 
 pytest.importorskip("ray")
@@ -20,7 +20,7 @@ def test_a_host_that_ray_places_serves_dies_and_comes_back(runtime: Path, monkey
     """It answers like any other; when its actor is killed the request gets 503 and the next actor is placed; a stop
     takes everything along that Ray has started."""
     monkeypatch.setattr("tests.process.harness.GUARD_S", 120.0)
-    curve.create(runtime, "server")
+    keys.create(runtime, "server")
     file = runtime / "framehost.toml"
     file.write_text(
         f"""

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from executor_host import curve
 from protocol.exits import HostExit, ServeExit
+from protocol.transport import keys
 from tests.process.harness import GUARD_S, ROOT, Framehost, running, tagged
 
 LEASE_S = 1.0
@@ -29,7 +29,7 @@ class Site:
         self.allow = folder / "allow"
         self.allow.mkdir()
         for name in ("server", "host", "stranger"):
-            curve.create(folder, name)
+            keys.create(folder, name)
         (self.allow / "host.key").write_bytes((folder / "host.key").read_bytes())
         self.hosts: list[subprocess.Popen[str]] = []
 

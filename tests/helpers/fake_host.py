@@ -13,10 +13,10 @@ from typing import Any
 
 import zmq
 
-from frontend.serving import sockets
 from protocol import addresses
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import Cancel, Failure, Hello, HostDown, HostUp, Lane, Message, Ready, Result, Status, Welcome
+from protocol.transport import loop as sockets
 
 GUARD_S = 20.0
 

@@ -4,6 +4,8 @@
     write_labels(folder)    a causal model with `decision.json` and a template of its own
     write_head(folder)      a decision model (`JevForDecision`), as `save_pretrained` writes it
     write_shipped(folder)   the same kind of head, shipped next to the weights of the model that it reads
+    write_readout(folder)   such a head without a bias
+    write_judge(folder)     such a head in the layout of JEV
 
 Everything is float32. The weights are large enough that a change in the first tokens moves the logits, which are
 about 1, by some 0.05; rounding moves them by some 1e-6.
@@ -109,21 +111,62 @@ def write_head(folder: Path, *, seed: int = 2, template: str = HEAD_TEMPLATE, **
 
 def write_shipped(folder: Path, *, seed: int = 3) -> Path:
     """A Qwen2 with `decision_config.json` and `head.safetensors` beside it, in the layout of vLLM's decision models."""
+    hidden = _write_read_model(folder, seed)
+    codes = list("ABCDEFGH")
+    write_json(folder / "decision_config.json", {"codes": codes, "temperature": 1.5, "prompt": "d3"})
+    return _write_head(folder / "head.safetensors", len(codes), hidden, "proj.weight", "proj.bias")
+
+
+def write_readout(folder: Path, *, seed: int = 4, prompt: str | None = "d3") -> Path:
+    """The same with `readout.safetensors`, the layout of d3 and pplx-decider: a head without a bias. Without a `prompt`
+    it is pplx-decider's."""
+    hidden = _write_read_model(folder, seed)
+    codes = list("ABCDEFGH")
+    named = {} if prompt is None else {"prompt": prompt}
+    write_json(folder / "decision_config.json", {"codes": codes, "temperature": 0.8, **named})
+    return _write_head(folder / "readout.safetensors", len(codes), hidden, "weight")
+
+
+def write_judge(folder: Path, *, seed: int = 6) -> Path:
+    """A Qwen2 with `judge_config.json`, `calibration.json` and `head.safetensors` beside it: JEV, already merged."""
+    hidden = _write_read_model(folder, seed)
+    slots = {
+        "num_slots": 18,
+        "verbalizers": list("NYabcdefghABCDEFGH"),
+        "ranges": {"noul": [0, 2], "score": [2, 10], "choice": [10, 18]},
+    }
+    write_json(folder / "judge_config.json", {"slots": slots, "softcap": 5.0, "adapter_subfolder": None})
+    write_json(folder / "calibration.json", {"per_kind": {"noul": 1.0, "score": 1.25, "choice": 0.75}})
+    return _write_head(folder / "head.safetensors", 18, hidden, "proj.weight", "proj.bias")
+
+
+def _write_read_model(folder: Path, seed: int) -> int:
+    """The Qwen2 that a head reads; returns its hidden size. Seeds what is drawn next."""
     import torch
     import transformers
-    from safetensors.torch import save_file
 
     words = tokenizer(folder)
     config = transformers.Qwen2Config(**SIZES, vocab_size=len(words), use_sliding_window=False)
     save(transformers.Qwen2ForCausalLM(config), folder, seed)
     torch.manual_seed(seed)
-    codes = list("ABCDEFGH")
-    head = {"proj.weight": torch.randn(len(codes), SIZES["hidden_size"]) * 0.2, "proj.bias": torch.randn(len(codes))}
-    save_file(head, folder / "head.safetensors", metadata={"format": "pt"})
-    (folder / "decision_config.json").write_text(
-        json.dumps({"codes": codes, "temperature": 1.5, "prompt": "d3"}), encoding="utf-8"
-    )
-    return folder
+    return config.hidden_size
+
+
+def _write_head(file: Path, rows: int, hidden: int, weight: str, bias: str = "") -> Path:
+    """The tensors of a head in `file`; returns its folder."""
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {weight: torch.randn(rows, hidden) * 0.2}
+    if bias:
+        tensors[bias] = torch.randn(rows)
+    save_file(tensors, file, metadata={"format": "pt"})
+    return file.parent
+
+
+def write_json(file: Path, document: dict[str, Any]) -> None:
+    """A JSON file."""
+    file.write_text(json.dumps(document), encoding="utf-8")
 
 
 def tokenizer(folder: Path, **settings: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Who holds what, and from when on: the model's slot before the upload, a key's bounds at every port in every dialect."""
+"""Who holds what, and from when on: the model's slot before the upload, a key's bounds at every port."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +14,9 @@ import pytest
 from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.http.app import POST
 from frontend.http.openapi import MISDIRECTED
+from protocol import families
 from protocol.messages import Result
+from tests.helpers import fake_family
 from tests.helpers.fake_host import until
 from tests.http.main_port import QUESTION, Main, main_port
 from tests.http.test_native_routes import JSON, Listener, Plain
@@ -139,8 +142,10 @@ async def test_a_keys_bounds_are_asked_at_the_door(keyed: Main) -> None:
     writer.close()
 
 
-async def test_a_keys_bounds_hold_on_a_native_listener(keyed: Main) -> None:
+async def test_a_keys_bounds_hold_on_a_native_listener(keyed: Main, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no way around them: 503 in the family's words, as its own budgets have it."""
+    family = dataclasses.replace(fake_family.FAKE, native=f"{Plain.__module__}:{Plain.__name__}")
+    monkeypatch.setitem(families.BUILT_IN, "fake", family)
     listener = Listener(keyed.zmq, Plain, keys=ring(max_requests=1, max_cost=5))
     await listener.open()
     try:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from executor_host import curve
-from executor_host.executors.sparrow.executor import BUNDLED
 from executor_host.supervision import listeners
 from frontend.configuration import load as config
 from frontend.configuration.toml_file import ConfigurationError
@@ -17,6 +15,7 @@ from frontend.limits import ServerLimits
 from protocol import families
 from protocol.contracts import sparrow
 from protocol.exits import ServeExit
+from protocol.transport import keys
 
 
 def write(path: Path, text: str) -> Path:
@@ -283,6 +282,30 @@ MISTAKES = [
         "models.m.options.batch_rows",
         "1 to 4",
     ),
+    ('[models.m]\nfamily = "sparrow"\nreplicas = 65\n', 3, "models.m.replicas", "at most 64"),
+    ('[models.m]\nfamily = "sparrow"\nkeep_alive = "1"\n', 3, "models.m.keep_alive", "a number is needed"),
+    ('[models.m]\nfamily = "sparrow"\nray = 1\n', 3, "models.m.ray", "1 is not a table"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.ray]\ncpus = 1\n', 4, "models.m.ray.cpus", "unknown key"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.ray]\naddress = 1\n', 4, "models.m.ray.address", "Ray cluster"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.ray]\nmemory = 1.5\n', 4, "models.m.ray.memory", "1.5 is not bytes"),
+    ('[models.m]\nfamily = "sparrow"\nray.num_gpus = true\n', 3, "models.m.ray.num_gpus", "a number of GPUs"),
+    ('[models.m]\nfamily = "sparrow"\nray.resources = 1\n', 3, "models.m.ray.resources", "own resources"),
+    ('[models.m]\nfamily = "sparrow"\nremote = false\n[models.m.ray]\n', 3, "models.m.remote", "Ray places is remote"),
+    ('[models.m]\nfamily = "sparrow"\n[models.m.ray]\n', 3, "models.m.ray", "there is a table [hosts]"),
+    ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = "127.0.0.1:0"\n', 3, "hosts", "the key key is missing"),
+    (
+        '[models.m]\nfamily = "sparrow"\nremote = true\n' + HOSTS.removesuffix('allow = "a"\n'),
+        4,
+        "hosts",
+        "the key allow is missing",
+    ),
+    ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = "x"\nkey = "k"\n', 4, "hosts.listen", "is not ADDRESS:PORT"),
+    ('[models.m]\nfamily = "sparrow"\n[hosts]\nlisten = 1\nkey = "k"\n', 4, "hosts.listen", "1 is not ADDRESS:PORT"),
+    ('[server]\ncors = "https://a.example"\n', 2, "server.cors", "is not a list of origins"),
+    ('[server]\ncors = ["https://a.example/"]\n', 2, "server.cors", "is not an origin, as https://app.example or"),
+    ('[server]\ncors = [1]\n', 2, "server.cors", "1 is not an origin"),
+    ('server = 1\n', 1, "server", "1 is not a table"),
+    ('models = 1\n', 1, "models", "1 is not a table"),
     (NATIVE, 4, "models.m.native", "listen is missing"),
     (NATIVE + "listen = 8001\n", 5, "models.m.native.listen", "8001 is not ADDRESS:PORT"),
     (NATIVE + "port = 8001\n", 5, "models.m.native.port", "unknown key; known here: listen"),
@@ -302,6 +325,15 @@ MISTAKES = [
 ]  # fmt: skip
 
 
+FROZEN = (Path(__file__).parent / "configuration_messages.txt").read_text().splitlines()
+"""What is said of each of these, whole: a change of a message is a change of that file."""
+
+
+def test_every_message_is_frozen() -> None:
+    """One line per mistake."""
+    assert len(FROZEN) == len(MISTAKES)
+
+
 @pytest.mark.parametrize(("text", "line", "key", "message"), MISTAKES, ids=[entry[2] for entry in MISTAKES])
 def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: int, key: str, message: str) -> None:
     """A person finds the place without searching."""
@@ -311,6 +343,10 @@ def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: 
     said = str(caught.value)
     assert said.startswith(f"{file}, line {line}, key {key}: ")
     assert message in said
+    frozen = FROZEN[MISTAKES.index((text, line, key, message))]
+    # What is known is listed: the list grows with every key and every family.
+    begin, cut, _ = frozen.partition("...")
+    assert said.removeprefix(f"{file}, ").startswith(begin) if cut else said == f"{file}, {frozen}"
 
 
 @pytest.mark.parametrize("module", ["no_such_module", "no_such_module.inside", "json.no_such_module"])
@@ -413,11 +449,6 @@ def test_checking_a_family_does_not_import_its_executor(tmp_path: Path, monkeypa
     )
     monkeypatch.setitem(families.BUILT_IN, "parrot", family)
     assert config.load(write(tmp_path, '[models.m]\nfamily = "parrot"\n')).default == "m"
-
-
-def test_the_bundled_names_are_those_of_the_host() -> None:
-    """The front does not import the executor, so the names are there twice."""
-    assert set(families.BUILT_IN["sparrow"].bundled) == set(BUNDLED)
 
 
 @pytest.mark.parametrize(
@@ -527,7 +558,7 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
 
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server would not start with them, so `check` must not say that all is well."""
-    curve.create(tmp_path, "server")
+    keys.create(tmp_path, "server")
     (tmp_path / "allow").mkdir()
     text = f'[hosts]\nlisten = "127.0.0.1:0"\nkey = "{tmp_path}/KEY"\nallow = "{tmp_path}/allow"\n'
     text += '[models.m]\nfamily = "sparrow"\nremote = true\n'
@@ -537,7 +568,7 @@ def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest
     text = text.replace("KEY", "server.key_secret")
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 2
     assert "allow holds no NAME.key file" in capsys.readouterr().err
-    curve.create(tmp_path / "allow", "host")
+    keys.create(tmp_path / "allow", "host")
     (tmp_path / "allow" / "host.key_secret").unlink()
     assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
 

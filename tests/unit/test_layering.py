@@ -122,8 +122,33 @@ def test_a_package_has_few_rooms(package: str) -> None:
 
 def test_protocol_is_pure() -> None:
     """Bytes to messages and back: nothing of ours, no socket, no loop, no device library, no array library."""
-    seen = imported(*modules("protocol"))
+    seen = imported(*(name for name in modules("protocol") if not name.startswith("protocol.transport")))
     assert seen.isdisjoint({"frontend", "executor_host", "supervisor", "zmq", "asyncio", "torch", "numpy", "socket"})
+
+
+def test_the_transport_knows_only_the_protocol() -> None:
+    """The one package of the protocol with sockets in it; front, host and supervisor all use it."""
+    seen = imported(*modules("protocol"))
+    assert seen.isdisjoint({"frontend", "executor_host", "supervisor", "torch", "numpy", "aiohttp"})
+    assert "zmq" in seen, "the walk has found the modules"
+
+
+def test_one_file_uses_the_private_parts_of_the_socket_library() -> None:
+    """`zmq.backend` in `protocol/transport/calls.py`; how sockets are watched and who is let in, in that package."""
+    private: dict[str, set[str]] = {"zmq.backend": set(), "zmq.auth": set(), "zmq.utils": set(), "get_monitor": set()}
+    for package in (*PACKAGES, "supervisor.py"):
+        for file in [ROOT / package] if package.endswith(".py") else (ROOT / package).rglob("*.py"):
+            text = file.read_text()
+            for part, users in private.items():
+                if part in text:
+                    users.add(str(file.relative_to(ROOT)))
+    transport = "protocol/transport/"
+    assert private == {
+        "zmq.backend": {f"{transport}calls.py"},
+        "zmq.auth": {f"{transport}authentication.py", f"{transport}keys.py"},
+        "zmq.utils": {f"{transport}monitor.py"},
+        "get_monitor": {f"{transport}monitor.py"},
+    }
 
 
 def test_the_front_knows_no_host_and_no_torch() -> None:
@@ -157,10 +182,11 @@ def test_the_supervisor_is_small() -> None:
 
 
 def test_the_commands_work_without_the_web_server() -> None:
-    """`framehost decide`, `batch` and `status` are for machines that only ask."""
+    """`framehost decide`, `batch`, `eval` and `status` are for machines that only ask."""
     imported(
         "frontend.cli.decide",
         "frontend.cli.batch",
+        "frontend.cli.evaluation.command",
         "frontend.cli.fetch",
         "frontend.cli.status",
         forbid=("aiohttp", "torch", "numpy", "uvloop"),
@@ -179,7 +205,9 @@ def test_every_module_can_be_imported_alone(package: str) -> None:
     code = (
         "import importlib, os, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "import zmq, json, argparse, asyncio, logging\n"  # foreign and slow: loaded once, before the forks
+        # Foreign and slow: loaded once, before the forks.
+        "import zmq, json, argparse, asyncio, logging, msgpack, numpy, orjson\n"
+        f"if {package!r} == 'frontend': import aiohttp.web, prometheus_client\n"
         "failed = []\n"
         f"for name in {names!r}:\n"
         "    child = os.fork()\n"

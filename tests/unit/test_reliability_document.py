@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from executor_host.launch import base, stacks
-from executor_host.supervision import hosts, probes, watchdog
+from executor_host.supervision import hosts, incarnation, probes, watchdog
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from frontend.configuration import load as config
 from protocol import families
@@ -53,6 +53,8 @@ def test_the_numbers_are_those_of_the_program() -> None:
     delays = [policy.after_death(status=1, ready_for_s=None) for _ in range(limits.budget)]
     assert f"| {limits.budget}, after {', '.join(f'{delay:g}' for delay in delays)} s | `restarts`" in DOCUMENT
     assert f"{limits.stable_s:g} s of being ready" in DOCUMENT
+    assert f"every {limits.longest_delay_s:g} s at last" in DOCUMENT
+    assert f"| the end of a host that says that it ends | {incarnation.EXIT_LIMIT_S:g} s |" in DOCUMENT
     for status in (HostExit.CONFIGURATION, HostExit.LOAD_FAILED, HostExit.WARM_UP_FAILED, HostExit.RETIRED):
         assert f"status {int(status)}" in DOCUMENT
     for status in ServeExit:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import zmq
 
-from executor_host import curve
-from executor_host.errors import ConfigurationError, DialInFailed
+from executor_host.errors import DialInFailed
 from executor_host.host import dial_in
 from executor_host.host.dial_in import ServerLane
 from executor_host.launch.base import DeploymentSpec, HostSpec
 from executor_host.launch.remote import RemoteHost, RemoteHosts, RemoteLauncher
-from frontend.serving import sockets
 from protocol.exits import HostExit
 from protocol.messages import Assigned
+from protocol.transport import keys
+from protocol.transport import loop as sockets
 
 GUARD_S = 30.0
 
@@ -37,8 +37,8 @@ class Server:
     def lane(self, host: str = "host", server: str = "server", address: str | None = None) -> ServerLane:
         return ServerLane(
             address or self.launcher.address,
-            curve.read_pair(self.keys / f"{host}.key_secret"),
-            curve.read_public(self.keys / f"{server}.key"),
+            keys.read_pair(self.keys / f"{host}.key_secret"),
+            keys.read_public(self.keys / f"{server}.key"),
         )
 
     def started(self, incarnation: str = "1-a", name: str = "judge") -> asyncio.Task[RemoteHost]:
@@ -64,7 +64,7 @@ def launcher_of(where: RemoteHosts, context: zmq.Context[zmq.Socket[bytes]], sai
 async def serving(folder: Path) -> AsyncIterator[Server]:
     allow = folder / "allow"
     for name in ("server", "host", "stranger"):
-        curve.create(folder, name)
+        keys.create(folder, name)
     allow.mkdir()
     (allow / "host.key").write_bytes((folder / "host.key").read_bytes())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -104,7 +104,7 @@ async def test_a_host_that_dials_in_gets_the_place_that_waits(tmp_path: Path) ->
         async with asyncio.timeout(GUARD_S):
             host = await starting
         assert host.address == "tcp://127.0.0.1:9"
-        assert host.security.server == curve.read_public(tmp_path / "host.key")
+        assert host.security.server == keys.read_public(tmp_path / "host.key")
         lane.leave(HostExit.RETIRED, "a device error")
         async with asyncio.timeout(GUARD_S):
             ended = await host.wait()
@@ -216,7 +216,7 @@ async def test_a_host_that_is_given_up_is_told_so(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     """A server without its key, or without anyone to let in, does not listen at all."""
-    curve.create(tmp_path, "server")
+    keys.create(tmp_path, "server")
     (tmp_path / "empty").mkdir()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     cases: list[Callable[[], RemoteHosts]] = [
@@ -224,6 +224,6 @@ async def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
         lambda: RemoteHosts("tcp://127.0.0.1:0", tmp_path / "server.key_secret", tmp_path / "empty", 5.0),
     ]
     for case in cases:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(keys.KeyFileError):
             launcher_of(case(), context, [])
     context.destroy(linger=0)

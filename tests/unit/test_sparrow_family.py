@@ -20,7 +20,7 @@ import sparrow_decider
 from sparrow_decider import Decider
 
 from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.sparrow.executor import BUNDLED, MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
+from executor_host.executors.sparrow.executor import MAX_KEPT_CHARS, MAX_KEPT_TEXTS, SparrowExecutor
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
 from frontend.families.base import Decision, Prepared
 from frontend.families.sparrow.processor import MAX_REQUEST_CHARS, MAX_TEXT_CHARS, SparrowProcessor, _indented_length
@@ -29,6 +29,8 @@ from frontend.limits import ServerLimits
 from frontend.requests.answers import score_confidence
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.contracts.sparrow import BUNDLED
+from protocol.errors import Malformed
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 from tests.helpers.calls import FakeCall
@@ -684,7 +686,7 @@ def test_a_cancelled_call_stops_between_steps(general: Joined) -> None:
 )
 def test_a_payload_that_is_no_request_fails_alone(general: Joined, payload: object) -> None:
     """The front has validated it; should it not have, the call fails and the host goes on."""
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(Malformed if isinstance(payload, TextRequest) else ExecutionFailed):
         general.executor.execute(payload, FakeCall())
     general.executor.warm_up()
 

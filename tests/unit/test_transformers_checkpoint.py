@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from protocol.exits import ServeExit
 
 for needed in ("torch", "transformers"):
     pytest.importorskip(needed, reason="making a checkpoint needs framehost[torch]")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 from tests.helpers import tiny_transformers as tiny  # noqa: E402  needs what was just looked for
 
@@ -34,10 +37,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "labels": tiny.write_labels(root / "labels"),
         "head": tiny.write_head(root / "head"),
         "shipped": tiny.write_shipped(root / "shipped"),
+        "readout": tiny.write_readout(root / "readout"),
+        "judge": tiny.write_judge(root / "judge"),
     }
 
 
-KINDS = {"chat": "chat model", "labels": "decision config", "head": "decision model", "shipped": "decision model"}
+KINDS = {
+    "chat": "chat model",
+    "labels": "decision config",
+    "head": "decision model",
+    "shipped": "decision model",
+    "readout": "decision model",
+    "judge": "decision model",
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -80,6 +92,26 @@ def edited(name: str, **fields: object) -> Callable[[Path], object]:
     return break_it
 
 
+def slots(**fields: object) -> Callable[[Path], object]:
+    def break_it(folder: Path) -> None:
+        file = folder / "judge_config.json"
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps({**document, "slots": {**document["slots"], **fields}}))
+
+    return break_it
+
+
+def head(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """The tensors of a head, changed."""
+
+    def break_it(folder: Path) -> None:
+        tensors = load_file(folder / name)
+        change(tensors)
+        save_file(tensors, folder / name, metadata={"format": "pt"})
+
+    return break_it
+
+
 def without(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
@@ -99,6 +131,49 @@ MISTAKES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda folder: (folder / "head.safetensors").write_bytes(b"12345678"),
         r"head\.safetensors is not a safetensors file",
     ),
+    "no head": ("shipped", without("head.safetensors"), r"head\.safetensors and readout\.safetensors are both missing"),
+    "two heads": (
+        "readout",
+        lambda folder: shutil.copyfile(folder / "readout.safetensors", folder / "head.safetensors"),
+        r"are both there; which is meant",
+    ),
+    "a head of nothing": ("readout", without("decision_config.json"), r"readout\.safetensors is a head without a conf"),
+    "a head without its bias": (
+        "shipped",
+        head("head.safetensors", lambda tensors: tensors.pop("proj.bias")),
+        r"head\.safetensors: proj\.bias is missing",
+    ),
+    "a readout with a bias": (
+        "readout",
+        head("readout.safetensors", lambda tensors: tensors.update(bias=tensors["weight"][:, 0].clone())),
+        r"readout\.safetensors: bias is foreign",
+    ),
+    "a head of other labels": (
+        "readout",
+        head("readout.safetensors", lambda tensors: tensors.update(weight=tensors["weight"][:4].clone())),
+        r"readout\.safetensors: weight is F32 \[4, 64\]; F16 or BF16 or F32 \[8, 64\] is needed",
+    ),
+    "a head of numbers": (
+        "readout",
+        head("readout.safetensors", lambda tensors: tensors.update(weight=tensors["weight"].long())),
+        r"weight is I64",
+    ),
+    "a head that nothing reads": (
+        "readout",
+        edited("config.json", model_type="llama"),
+        r"model_type is 'llama'; no head",
+    ),
+    "codes": ("readout", edited("decision_config.json", codes=["A", 2]), r"codes is not a list"),
+    "another prompt": ("readout", edited("decision_config.json", prompt="d4"), r"prompt is 'd4', not pplx or d3"),
+    "no temperature": ("shipped", edited("decision_config.json", temperature=0), r"temperature is 0; a finite number"),
+    "no slots": ("judge", edited("judge_config.json", slots=None), r"judge_config\.json: slots is not an object"),
+    "fewer slots": ("judge", slots(num_slots=17), r"ranges: choice is \[10, 18\], no part of the 17 slots"),
+    "labels of slots": ("judge", slots(verbalizers=["A"]), r"ranges: noul is \[0, 2\]"),
+    "labels that are none": ("judge", slots(verbalizers="AB"), r"verbalizers is not a list of texts"),
+    "ranges": ("judge", slots(ranges={"noul": [0, 2]}), r"ranges is not an object of noul, choice, score"),
+    "no calibration": ("judge", without("calibration.json"), r"calibration\.json is missing"),
+    "another calibration": ("judge", edited("calibration.json", per_kind=[1]), r"per_kind is not an object"),
+    "cold": ("judge", edited("calibration.json", per_kind={"noul": -1}), r"per_kind: noul is -1"),
     "no tokenizer": ("chat", without("tokenizer.json"), r"tokenizer\.json is missing"),
     "a broken tokenizer": (
         "chat",
@@ -124,6 +199,17 @@ def test_what_is_wrong_is_said(
         verify(str(copy), nothing)
     assert supervisor.main(["check", str(copy), "--family", "transformers"]) == ServeExit.CONFIGURATION
     assert str(copy) in capsys.readouterr().err
+
+
+def test_the_models_that_read_a_head_are_those_of_the_library() -> None:
+    """Types that transformers has a decision model for, but the one that is a decision model itself."""
+    from transformers.models.auto import modeling_auto
+
+    from executor_host.executors.transformers import checkpoint, heads
+
+    known = modeling_auto.MODEL_FOR_DECISION_MAPPING_NAMES
+    assert set(known) == {*heads.READ_BY, *checkpoint.HEAD_MODELS}
+    assert set(known.values()) == {"JevForDecision"}
 
 
 def test_a_file_that_is_no_gguf(tmp_path: Path) -> None:

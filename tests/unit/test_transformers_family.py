@@ -15,8 +15,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.transformers.executor import MAX_TOKENS, TransformersExecutor
+from executor_host.errors import Abandoned, ConfigurationError, InputRefused, NonFinite
+from executor_host.executors.transformers.executor import TransformersExecutor
 from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
 from frontend.families.base import Decision, Prepared
@@ -24,6 +24,8 @@ from frontend.families.transformers.processor import MAX_DOCUMENT_BYTES, Transfo
 from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
+from protocol.contracts.transformers import MAX_TOKENS
+from protocol.errors import Malformed
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 
@@ -38,6 +40,9 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "labels": tiny_transformers.write_labels,
     "head": tiny_transformers.write_head,
     "shipped": tiny_transformers.write_shipped,
+    "d3": tiny_transformers.write_readout,
+    "pplx": lambda folder: tiny_transformers.write_readout(folder, seed=7, prompt=None),
+    "judge": tiny_transformers.write_judge,
 }
 TOGETHER = "together"
 
@@ -116,7 +121,7 @@ def served(folders: dict[str, Path]) -> Callable[[str], Joined]:
 @pytest.fixture(scope="module")
 def judges(folders: dict[str, Path]) -> Callable[[str], Judge]:
     loaded: dict[str, Judge] = {}
-    heads = {"head", "shipped", TOGETHER}
+    heads = {*KINDS, TOGETHER} - {"chat", "labels"}
     return lambda name: loaded.get(name) or loaded.setdefault(name, Judge(folders[name], head=name in heads))
 
 
@@ -341,7 +346,7 @@ def test_a_prompt_above_the_limit(folders: dict[str, Path]) -> None:
 
 def test_prompts_above_the_limit_of_all(served: Callable[[str], Joined], monkeypatch: pytest.MonkeyPatch) -> None:
     """413, found while they are written."""
-    monkeypatch.setattr("executor_host.executors.transformers.executor.MAX_TOKENS", 1000)
+    monkeypatch.setattr("protocol.contracts.transformers.MAX_TOKENS", 1000)
     error = served("chat").refused(STATE, ASKED)
     assert (error.status, error.code) == (413, "request_too_large")
     assert "1000 tokens" in error.message
@@ -393,7 +398,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
 )
 def test_a_document_that_is_no_request(served: Callable[[str], Joined], document: bytes) -> None:
     """The front's mistake, not the client's: the call fails, the host goes on."""
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(Malformed):
         served("chat").executor.execute(TextRequest(document), FakeCall())
 
 
@@ -416,8 +421,8 @@ def test_options_are_checked(options: dict[str, Any], named: str) -> None:
 
 
 def test_options_of_the_front() -> None:
-    """The front knows the names and types of all of them."""
-    assert TransformersProcessor.OPTIONS.keys() == TransformersExecutor.OPTIONS
+    """Both halves check by the one table."""
+    assert TransformersProcessor.OPTIONS is TransformersExecutor.OPTIONS
     with pytest.raises(OptionError):
         TransformersProcessor({}, {"max_tokens": "many"})
 
@@ -546,10 +551,10 @@ def test_weights_that_are_missing_refuse_the_start(folders: dict[str, Path], tmp
     """They would be random."""
     from safetensors.torch import load_file, save_file
 
-    for name, part, file in (("labels", "layers.1.mlp.up", "model"), ("shipped", "proj.bias", "head")):
+    for name, part in (("labels", "layers.1.mlp.up"), ("head", "proj.bias")):
         copy = tmp_path / name
         shutil.copytree(folders[name], copy)
-        weights = copy / f"{file}.safetensors"
+        weights = copy / "model.safetensors"
         tensors = {key: tensor for key, tensor in load_file(weights).items() if part not in key}
         save_file(tensors, weights, metadata={"format": "pt"})
         with pytest.raises(ConfigurationError, match=rf"the weights lack \S*{part}"):

@@ -33,9 +33,6 @@ EMBEDDING: Final = "model.language_model.embed_tokens.weight"
 MARKERS: Final = ("<|im_start|>", "<|im_end|>", "<think>", "</think>")
 """What the prompt needs as one token each."""
 
-MAX_LENGTH: Final = 65_536
-"""The published context of the models."""
-
 _SIZES: Final = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 
 

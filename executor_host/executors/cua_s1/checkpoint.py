@@ -19,10 +19,7 @@ from typing import Any, Final
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
 from executor_host.executors.cua_s1 import adapter as adapters
-
-MODEL_ID: Final = "cua-s1-4b-0.2"
-REVISION: Final = "16818868b0cc7813808aae4e87b417657046ab79"
-"""The released revision of cua-ai/cua-s1-4b-0.2 whose files `RELEASED` has."""
+from protocol.contracts.cua_s1 import ADAPTER, LETTER_IDS, MARKER, MODEL_ID, TOKENIZER, check_tokens
 
 RELEASED: Final = {
     "config.json": (3_161, "ddc63e1c717afa86c865bb5e01313d89d72bb53b97ad4a8a03ba8510c0621670"),
@@ -33,23 +30,10 @@ RELEASED: Final = {
 """Size in bytes and sha256 of what is known of the adapter at `REVISION` and of its base (Qwen/Qwen3.5-4B at
 851bf6e806efd8d0a36b00ddf55e13ccb7b8cd0a). The base's weights are not among them."""
 
-MARKER: Final = "cua_s1_export.json"
 FORMAT: Final = "cua-s1-text-merged/1"
 
 CONFIG: Final = "config.json"
-TOKENIZER: Final = "tokenizer.json"
-ADAPTER: Final = "text"
-"""Where a base model's adapter is looked for, within its folder."""
-
 EMBEDDING: Final = "model.language_model.embed_tokens.weight"
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LETTER_IDS: Final = tuple(range(32, 58))
-MARKERS: Final = ("<|im_start|>", "<|im_end|>", "<think>")
-"""What the prompts need as one token each."""
-
-MAX_PROMPT_TOKENS: Final = 16_384
-"""Of one question; the front refuses what is beyond it."""
-
 Report = Callable[[float, str], None]
 """Called with the fraction of all bytes and a note that names the file."""
 
@@ -176,12 +160,7 @@ def _check_tensors(tensors: Mapping[str, checkpoints.Tensor]) -> None:
 def _check_tokenizer(file: Path, vocabulary: int) -> None:
     """The letters A to Z are the tokens 32 to 57, and what marks a chat is one token each."""
     encoder = checkpoints.tokenizer(file)
-    for letter, token in zip(LETTERS, LETTER_IDS, strict=True):
-        found = encoder.encode(letter, add_special_tokens=False).ids
-        if found != [token]:
-            raise ConfigurationError(f"{file.name}: the letter {letter} is {found}, not the token {token}")
-    for marker in MARKERS:
-        if len(encoder.encode(marker, add_special_tokens=False).ids) != 1:
-            raise ConfigurationError(f"{file.name}: {marker} is not one token")
+    with checkpoints.agreed(file.name):
+        check_tokens(lambda texts: [encoder.encode(text, add_special_tokens=False).ids for text in texts])
     if encoder.get_vocab_size(with_added_tokens=True) > vocabulary:
         raise ConfigurationError(f"{file.name} has more tokens than the model's {vocabulary}")

@@ -18,23 +18,15 @@ from typing import Any, Final, Literal
 
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
+from protocol.contracts.embedding import SENTENCE, TOKENIZER, text_tokens
 
 CONFIG: Final = "config.json"
 MODULES: Final = "modules.json"
-SENTENCE: Final = "sentence_bert_config.json"
 SIMILARITY: Final = "config_sentence_transformers.json"
-TOKENIZER: Final = "tokenizer.json"
 WEIGHTS: Final = "model.safetensors"
 
 REDIRECTING: Final = ("model.safetensors.index.json", "adapter_config.json")
 """Files that make the loading library take other weights than the hashed ones, or more."""
-
-MAX_TEXT_TOKENS: Final = 32_768
-"""Of one text, special tokens included, whatever a checkpoint says: the longest reading encoders of the field."""
-
-MAX_TOKENS: Final = 65_536
-"""Of one request: 20 s of a model of 22 million parameters on one CPU core (0.3 ms a token, measured), two thirds of
-the default deadline."""
 
 RELEASED: Final = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": "all-MiniLM-L6-v2"}
 """Published models by the sha256 of their weights."""
@@ -85,7 +77,8 @@ def verify(path: str | None, *, max_tokens: int | None, progress: Callable[[floa
     if (folder / SENTENCE).is_file():
         sentence = checkpoints.read_json(folder / SENTENCE)
         found.append(SENTENCE)
-    text_tokens = _text_tokens(sentence, max_tokens)
+    with checkpoints.agreed():
+        longest = text_tokens(sentence, max_tokens)
     tensors = checkpoints.safetensors_table(folder / WEIGHTS)
     files = checkpoints.hashed({name: folder / name for name in sorted(found)}, progress)
     return Checkpoint(
@@ -94,7 +87,7 @@ def verify(path: str | None, *, max_tokens: int | None, progress: Callable[[floa
         name=RELEASED.get(files[WEIGHTS], folder.resolve().name),
         architecture=architecture,
         pooling=pooling,
-        text_tokens=text_tokens,
+        text_tokens=longest,
         parameters=checkpoints.parameters(tensors),
     )
 
@@ -161,13 +154,3 @@ def _check_similarity(config: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"{SIMILARITY}: similarity_fn_name is {config['similarity_fn_name']!r}, not 'cosine'")
     if config.get("default_prompt_name") is not None:
         raise ConfigurationError(f"{SIMILARITY}: default_prompt_name: prompts before every text are not supported")
-
-
-def _text_tokens(config: Mapping[str, Any], max_tokens: int | None) -> int:
-    if max_tokens is not None:
-        return max_tokens
-    if config.get("max_seq_length") is None:
-        raise ConfigurationError(
-            f"{SENTENCE} does not say how many tokens a text may have (max_seq_length); the option 'max_tokens' can"
-        )
-    return checkpoints.count(config, SENTENCE, "max_seq_length", MAX_TEXT_TOKENS)

@@ -20,29 +20,18 @@ from typing import Any, Final
 
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
+from protocol.contracts.laya import CONFIG, FRONT_FILES, KINDS, MODEL_ID, TOKENIZER, read_config, special
 
-CONFIG: Final = "rl_agent_config.json"
 ENCODER: Final = "encoder/config.json"
-TOKENIZER: Final = "tokenizer/tokenizer.json"
-FILES: Final = (CONFIG, ENCODER, TOKENIZER, checkpoints.WEIGHTS)
+FILES: Final = (*FRONT_FILES, ENCODER, checkpoints.WEIGHTS)
 
-MODEL_ID: Final = "laya"
 RELEASED_TOKENIZER: Final = "6c8aaa9a542084f2457eab775d4eeb51f92a70c0fd9de28d5edb0ddec3c08d30"
 """sha256 of the released checkpoint's. Of its weights none is published."""
 
-SPECIAL: Final = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
-
-KINDS: Final = 3
 ACTIONS: Final = 2
 FEATURES: Final = 4
 ACTION_SIZE: Final = 256
-"""Types of question; what the action head chooses among, what it is told besides the hidden state, its width."""
-
-FIXED: Final[Mapping[str, int]] = {"max_len": 512, "head_max_len": 192}
-MAX_ROWS: Final = 16
-MAX_ROW_TOKENS: Final = FIXED["max_len"]
-MAX_MARKERS: Final = 2048
-"""Limits of one request; the front refuses what is beyond them."""
+"""What the action head chooses among, what it is told besides the hidden state, its width."""
 
 LOCAL_ATTENTION: Final = 128
 FULL_ATTENTION_EVERY: Final = 3
@@ -89,7 +78,10 @@ def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Check
     for name in FILES:
         if not (folder / name).is_file():
             raise ConfigurationError(f"{name} is missing in {path}")
-    head_layers = _check_config(checkpoints.read_json(folder / CONFIG))
+    config = checkpoints.read_json(folder / CONFIG)
+    with checkpoints.agreed(CONFIG):
+        read_config(config)
+    head_layers = checkpoints.count(config, CONFIG, "head_layers", MOST)
     encoder = _check_encoder(checkpoints.read_json(folder / ENCODER))
     tensors = checkpoints.safetensors_table(folder / checkpoints.WEIGHTS)
     _check_tensors(tensors, expected_tensors(encoder, head_layers))
@@ -118,19 +110,6 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
         f"ModernBERT of {layers} layers, {checkpoint.head_layers} decision layers",
         f"the tokenizer {tokens} the released checkpoint's",
     ]
-
-
-def _check_config(config: Mapping[str, Any]) -> int:
-    """The number of decision layers. The temperatures are the front's; here is only that it can read them."""
-    for key, value in FIXED.items():
-        if config.get(key, value) != value:
-            raise ConfigurationError(f"{CONFIG}: {key} is {config[key]!r}; this family serves {value}")
-    by_kind, by_bucket = config.get("temperature", [1.0] * KINDS), config.get("temperature_by_options", {})
-    if not isinstance(by_kind, list) or len(by_kind) != KINDS:
-        raise ConfigurationError(f"{CONFIG}: temperature is not a list of {KINDS}")
-    if not isinstance(by_bucket, dict):
-        raise ConfigurationError(f"{CONFIG}: temperature_by_options is not an object")
-    return checkpoints.count(config, CONFIG, "head_layers", MOST)
 
 
 def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +173,7 @@ def expected_tensors(encoder: Mapping[str, Any], head_layers: int) -> dict[str, 
         "encoder.embeddings.tok_embeddings.weight": (encoder["vocab_size"], hidden),
         "encoder.embeddings.norm.weight": (hidden,),
         "encoder.final_norm.weight": (hidden,),
-        "type_emb.weight": (KINDS, hidden),
+        "type_emb.weight": (len(KINDS), hidden),
         "scorer.0.weight": (hidden,),
         "scorer.0.bias": (hidden,),
         "scorer.1.weight": (hidden, hidden),
@@ -246,8 +225,7 @@ def _check_tensors(tensors: Mapping[str, checkpoints.Tensor], expected: Mapping[
 
 def _check_tokenizer(file: Path, vocabulary: int) -> None:
     tokenizer = checkpoints.tokenizer(file)
-    for text in SPECIAL:
-        if tokenizer.token_to_id(text) is None:
-            raise ConfigurationError(f"{TOKENIZER} does not have {text}: not the English checkpoint")
+    with checkpoints.agreed(TOKENIZER):
+        special(lambda texts: [tokenizer.encode(text, add_special_tokens=False).ids for text in texts])
     if tokenizer.get_vocab_size(with_added_tokens=True) > vocabulary:
         raise ConfigurationError(f"{TOKENIZER} has more tokens than the model's {vocabulary}")

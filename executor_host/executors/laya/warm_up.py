@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from executor_host import checkpoints
-from executor_host.executors.laya import checkpoint as folders
+from protocol.contracts.laya import MAX_ROW_TOKENS, SPECIAL
 from protocol.payloads import MarkedRowsRequest
 
 TIMES: Final = 2
@@ -52,7 +52,7 @@ def requests(tokenizer: Path) -> Iterator[MarkedRowsRequest]:
 def _request(
     encoder: Any, state: list[int], questions: Sequence[tuple[int, str, tuple[str, ...]]]
 ) -> MarkedRowsRequest:
-    begin, end, _, marker = (encoder.token_to_id(text) for text in folders.SPECIAL)
+    begin, end, _, marker = (encoder.token_to_id(text) for text in SPECIAL)
     rows: list[list[int]] = []
     markers: list[int] = []
     for _, head, options in questions:
@@ -61,7 +61,7 @@ def _request(
             markers.append(len(row))
             row += [marker, *encoder.encode(f" {option}", add_special_tokens=False).ids]
         row.append(end)
-        rows.append([*row, *state[: folders.MAX_ROW_TOKENS - len(row) - 1], end])
+        rows.append([*row, *state[: MAX_ROW_TOKENS - len(row) - 1], end])
     tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
     for index, row in enumerate(rows):
         tokens[index, : len(row)] = row

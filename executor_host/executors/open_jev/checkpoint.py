@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,72 +29,30 @@ from numpy.typing import NDArray
 from executor_host import checkpoints
 from executor_host.backbones.qwen3_5_config import CONFIG, check_layers, text_config
 from executor_host.errors import ConfigurationError
+from protocol.contracts.open_jev import (
+    MANIFEST,
+    MODEL,
+    RELEASES,
+    SIZES,
+    TEMPERATURE,
+    TOKENIZER,
+    Terms,
+    read_export,
+    read_lora,
+)
 
-MANIFEST: Final = "open_jev_export.json"
-FORMAT: Final = "open-jev-text-merged/1"
-MODEL: Final = "model.json"
-TEMPERATURE: Final = "temperature.json"
 HEAD: Final = "head.pt"
 ADAPTER: Final = "adapter"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
-TOKENIZER: Final = "tokenizer.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-
-DEFAULT_MAX_LENGTH: Final = 4096
-MAX_LENGTH: Final = 16_384
-MAX_ROWS: Final = 65_536
-MAX_TOKENS: Final = 16_777_216
-"""Limits of one request; the front refuses what is beyond them. The last one is ours (rows.py of the front)."""
 
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
 """Of head.pt. The released ones have some 20 kB."""
 
 TARGETS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "out_proj")
 """Modules that have an adapter: those of them that a layer has."""
-
-_SIZES: Final = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "linear_num_key_heads",
-    "linear_num_value_heads",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A published checkpoint."""
-
-    alias: str
-    base_revision: str
-    checkpoint_revision: str
-    sizes: tuple[int, ...]
-    """Of the text model, as `_SIZES` names them."""
-    packed: bool
-    """Whether reading the candidates of a request together was validated for it."""
-
-
-RELEASES: Final[Mapping[str, Release]] = {
-    "Qwen/Qwen3.8-27B": Release(
-        "open-jev-27b-v1.1",
-        "1d4bf0f2ff6012fd82039f2fa52739d0dd7c60c0",
-        "28cf73067d5b337860bbef3c85b8b82ba8730956",
-        (5120, 17408, 64, 24, 4, 16, 48),
-        packed=True,
-    ),
-    "Qwen/Qwen3.5-9B": Release(
-        "open-jev-9b",
-        "c202236235762e1c871ad0ccb60c8ee5ba337b9a",
-        "47e966881e489511c0c7f5633a9e1960a676a551",
-        (4096, 12288, 32, 16, 4, 16, 32),
-        packed=False,
-    ),
-}
-"""By base model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +77,13 @@ class Checkpoint:
     tokenizer: Path
     adapter: Adapter | None
     """To be merged into the weights; None for an export."""
-    model_id: str
-    base_revision: str
-    checkpoint_revision: str | None
-    """None where the files do not say: a LoRA checkpoint knows only its base model's."""
+    terms: Terms
     released: bool
     """Whether base model, revisions and sizes are those of `RELEASES`."""
-    max_length: int
-    temperature: float
-    chat: tuple[str, str] | None
-    """What stands around a prompt, where the checkpoint says it."""
     head_weight: NDArray[np.float32]
     head_bias: np.float32
     files: Mapping[str, str]
     """sha256 by name. Where two folders have the same name, it is the one that is read."""
-
-    @property
-    def release(self) -> Release | None:
-        """The release whose base model this has, whether it is the released one or not."""
-        return RELEASES.get(self.model_id)
 
 
 def verify(
@@ -176,28 +122,28 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
         return _inspect_lora(Path(path))
     checkpoint = verify(path, base=None, max_length=None, unreleased=True, progress=progress)
     lines = [
-        f"merged export for {checkpoint.model_id} at {checkpoint.base_revision}",
-        f"temperature {checkpoint.temperature!r}, prompts of at most {checkpoint.max_length} tokens",
+        f"merged export for {checkpoint.terms.model_id} at {checkpoint.terms.base_revision}",
+        f"temperature {checkpoint.terms.temperature!r}, prompts of at most {checkpoint.terms.max_length} tokens",
     ]
-    if checkpoint.released and checkpoint.release is not None:
-        lines.append(f"says it is the released {checkpoint.release.alias}, and has its sizes")
+    if checkpoint.released and checkpoint.terms.release is not None:
+        lines.append(f"says it is the released {checkpoint.terms.release.alias}, and has its sizes")
     else:
         lines.append("not a released checkpoint: it is served with the option 'unreleased'")
     return lines
 
 
 def _inspect_lora(folder: Path) -> list[str]:
-    model_id, revision, rank = _lora_model(folder)
-    heat = temperature(checkpoints.read_json(_required(folder, TEMPERATURE)), TEMPERATURE)
-    _adapter_config(folder, rank)
+    terms = _lora_terms(folder)
+    _adapter_config(folder, terms)
     tensors = checkpoints.safetensors_table(_required(folder / ADAPTER, ADAPTER_WEIGHTS))
+    size = checkpoints.parameters(tensors)
     _required(folder, HEAD)
     lines = [
-        f"LoRA checkpoint for {model_id} at {revision}: rank {rank}, {checkpoints.parameters(tensors):,} parameters",
-        f"temperature {heat!r}",
+        f"LoRA checkpoint for {terms.model_id} at {terms.base_revision}: rank {terms.rank}, {size:,} parameters",
+        f"temperature {terms.temperature!r}",
         "it is served with the option 'base', the folder of its base model, and compared with it then",
     ]
-    if model_id not in RELEASES or revision != RELEASES[model_id].base_revision:
+    if terms.release is None or terms.base_revision != terms.release.base_revision:
         lines.append("not for a released base model: it is served with the option 'unreleased'")
     return lines
 
@@ -206,17 +152,11 @@ def _export(
     folder: Path, max_length: int | None, unreleased: bool, progress: Callable[[float, str], None]
 ) -> Checkpoint:
     manifest = checkpoints.read_json(folder / MANIFEST)
-    if manifest.get("format") != FORMAT:
-        raise ConfigurationError(f"{MANIFEST}: format is {manifest.get('format')!r}, not {FORMAT!r}")
-    model_id, base_revision, revision, prefix, suffix = (
-        checkpoints.text(manifest, MANIFEST, key)
-        for key in ("model_id", "base_revision", "checkpoint_revision", "chat_prefix", "chat_suffix")
-    )
-    _released(model_id, {"base_revision": base_revision, "checkpoint_revision": revision}, MANIFEST, unreleased)
-    heat = temperature(manifest, MANIFEST)
-    longest = checkpoints.count(manifest, MANIFEST, "max_length", MAX_LENGTH)
+    with checkpoints.agreed():
+        terms = read_export(manifest)
+    _check_release(terms, MANIFEST, unreleased)
     config = text_config(folder / CONFIG)
-    sizes = _sizes(config, model_id, unreleased)
+    sizes = _sizes(config, terms, unreleased)
     head = manifest.get("head_weight")
     if not isinstance(head, list) or len(head) != sizes[0]:
         found = len(head) if isinstance(head, list) else type(head).__name__
@@ -229,13 +169,8 @@ def _export(
         weights=folder,
         tokenizer=_tokenizer(folder / TOKENIZER, config),
         adapter=None,
-        model_id=model_id,
-        base_revision=base_revision,
-        checkpoint_revision=revision,
-        released=_is_release(model_id, sizes, base_revision, revision),
-        max_length=max_length or longest,
-        temperature=heat,
-        chat=(prefix, suffix),
+        terms=replace(terms, max_length=max_length or terms.max_length),
+        released=_is_release(terms, sizes),
         head_weight=weight,
         head_bias=bias,
         files=_hashed([*files, *_shards(folder)], progress),
@@ -245,12 +180,11 @@ def _export(
 def _lora(
     folder: Path, base: Path, max_length: int | None, unreleased: bool, progress: Callable[[float, str], None]
 ) -> Checkpoint:
-    model_id, revision, rank = _lora_model(folder)
-    _released(model_id, {"revision": revision}, MODEL, unreleased)
-    heat = temperature(checkpoints.read_json(_required(folder, TEMPERATURE)), TEMPERATURE)
+    terms = _lora_terms(folder)
+    _check_release(terms, MODEL, unreleased)
     config = text_config(_required(base, CONFIG))
-    sizes = _sizes(config, model_id, unreleased)
-    adapter = _adapter(folder, rank, check_layers(config, sizes[2]))
+    sizes = _sizes(config, terms, unreleased)
+    adapter = _adapter(folder, terms, check_layers(config, sizes[2]))
     weight, bias = _head(_required(folder, HEAD), sizes[0])
     adapters = [folder / ADAPTER / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
     files = [folder / MODEL, folder / TEMPERATURE, folder / HEAD, *adapters, base / CONFIG, base / TOKENIZER]
@@ -259,13 +193,8 @@ def _lora(
         weights=base,
         tokenizer=_tokenizer(base / TOKENIZER, config),
         adapter=adapter,
-        model_id=model_id,
-        base_revision=revision,
-        checkpoint_revision=None,
-        released=_is_release(model_id, sizes, revision, None),
-        max_length=max_length or DEFAULT_MAX_LENGTH,
-        temperature=heat,
-        chat=None,
+        terms=replace(terms, max_length=max_length or terms.max_length),
+        released=_is_release(terms, sizes),
         head_weight=weight,
         head_bias=bias,
         files=_hashed([*files, *_shards(base)], progress),
@@ -275,62 +204,48 @@ def _lora(
 # Parts
 
 
-def _lora_model(folder: Path) -> tuple[str, str, int]:
-    """The base model of a LoRA checkpoint, its revision, and the rank of the adapter."""
+def _lora_terms(folder: Path) -> Terms:
+    """What the documents of a LoRA checkpoint say."""
     model = checkpoints.read_json(folder / MODEL)
-    model_id, revision, _ = (checkpoints.text(model, MODEL, key) for key in ("model_id", "revision", "method"))
-    checkpoints.count(model, MODEL, "max_length", 2**31)  # of the training, which is not what is served
-    return model_id, revision, checkpoints.count(model, MODEL, "lora_rank", 4096)
+    calibration = checkpoints.read_json(_required(folder, TEMPERATURE))
+    with checkpoints.agreed():
+        return read_lora(model, calibration)
 
 
-def temperature(document: Mapping[str, Any], name: str) -> float:
-    """The temperature: finite, above 0. Raises `ConfigurationError`."""
-    value = document.get("temperature")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:  # an integer beyond every float
-            number = math.inf
-        if math.isfinite(number) and number > 0:
-            return number
-    raise ConfigurationError(f"{name}: temperature is {value!r}; a finite number above 0 is expected")
-
-
-def _sizes(config: Mapping[str, Any], model_id: str, unreleased: bool) -> tuple[int, ...]:
-    found = []
-    for key in _SIZES:
-        value = config.get(key)
-        if type(value) is not int or value < 1:
-            raise ConfigurationError(f"{CONFIG}: {key} is {value!r}; a number above 0 is expected")
-        found.append(value)
-    if not unreleased:
-        for key, value, expected in zip(_SIZES, found, RELEASES[model_id].sizes, strict=True):
+def _sizes(config: Mapping[str, Any], terms: Terms, unreleased: bool) -> tuple[int, ...]:
+    found = tuple([checkpoints.count(config, CONFIG, key, 2**31) for key in SIZES])
+    if not unreleased and terms.release is not None:
+        for key, value, expected in zip(SIZES, found, terms.release.sizes, strict=True):
             if value != expected:
                 raise ConfigurationError(f"{CONFIG}: {key} is {value}; the released model's is {expected}")
     check_layers(config, found[2])
-    return tuple(found)
+    return found
 
 
-def _released(model_id: str, revisions: Mapping[str, str], name: str, unreleased: bool) -> None:
-    """Refuses whatever is not a release, unless that was asked for."""
+def _check_release(terms: Terms, name: str, unreleased: bool) -> None:
+    """Refuses whatever is not a release, unless that was asked for. `name`: of the file that says what it is."""
     if unreleased:
         return
-    release = RELEASES.get(model_id)
+    release = terms.release
     if release is None:
         known = " or ".join(RELEASES)
-        raise ConfigurationError(f"{name}: model_id is {model_id!r}; {known} is released (the option 'unreleased')")
-    for key, value in revisions.items():
-        expected = release.checkpoint_revision if key == "checkpoint_revision" else release.base_revision
+        raise ConfigurationError(
+            f"{name}: model_id is {terms.model_id!r}; {known} is released (the option 'unreleased')"
+        )
+    pairs = [("base_revision" if name == MANIFEST else "revision", terms.base_revision, release.base_revision)]
+    if terms.checkpoint_revision is not None:
+        pairs.append(("checkpoint_revision", terms.checkpoint_revision, release.checkpoint_revision))
+    for key, value, expected in pairs:
         if value != expected:
             raise ConfigurationError(f"{name}: {key} is {value!r}; the released one is {expected!r}")
 
 
-def _is_release(model_id: str, sizes: tuple[int, ...], base_revision: str, revision: str | None) -> bool:
-    release = RELEASES.get(model_id)
+def _is_release(terms: Terms, sizes: tuple[int, ...]) -> bool:
+    release = terms.release
     return (
         release is not None
-        and (sizes, base_revision) == (release.sizes, release.base_revision)
-        and revision in (None, release.checkpoint_revision)
+        and (sizes, terms.base_revision) == (release.sizes, release.base_revision)
+        and terms.checkpoint_revision in (None, release.checkpoint_revision)
     )
 
 
@@ -432,9 +347,10 @@ _ADAPTER_OFF: Final = (
 """Keys of an adapter whose values must be absent, null, false or empty: with them it is merged in another way."""
 
 
-def _adapter_config(folder: Path, rank: int) -> Mapping[str, Any]:
+def _adapter_config(folder: Path, terms: Terms) -> Mapping[str, Any]:
     """The configuration of the adapter, which is merged in the one way that is known here."""
-    name = f"{ADAPTER}/{ADAPTER_CONFIG}"
+    name, rank = f"{ADAPTER}/{ADAPTER_CONFIG}", terms.rank
+    assert rank is not None
     config = checkpoints.read_json(_required(folder / ADAPTER, ADAPTER_CONFIG))
     for key, value in _ADAPTER.items():
         if config.get(key) != value:
@@ -449,8 +365,9 @@ def _adapter_config(folder: Path, rank: int) -> Mapping[str, Any]:
     return config
 
 
-def _adapter(folder: Path, rank: int, kinds: list[str]) -> Adapter:
-    config = _adapter_config(folder, rank)
+def _adapter(folder: Path, terms: Terms, kinds: list[str]) -> Adapter:
+    config = _adapter_config(folder, terms)
+    rank: int = config["r"]
     modules = tuple(
         module
         for layer, kind in enumerate(kinds)

@@ -22,12 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from executor_host import devices
 from executor_host.backbones import qwen3_5
 from executor_host.errors import ConfigurationError, HostError
 from executor_host.executors.open_jev import checkpoint as folders
-
-CHAT: Final = ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
-"""The base models' template around one message of a user, without thinking."""
+from protocol.contracts import open_jev as contract
 
 SHARD: Final = "5GB"
 
@@ -39,7 +38,7 @@ def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str, settings: q
     """The checkpoint's text model on a device, merged. Raises `ConfigurationError` as `qwen3_5.load` does."""
     torch, transformers, target = qwen3_5.prepare(device)
     model = text_model(checkpoint, torch, transformers)
-    model = model.to(device=target, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+    model = devices.placed(model, target, getattr(torch, dtype)).eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
         # A parameter that was never filled, or lies elsewhere, answers all the same, and wrongly.
         if parameter.device != target and not (target.index is None and parameter.device.type == target.type):
@@ -94,30 +93,30 @@ def export(checkpoint: str, base: str, out: str, *, max_length: int, unreleased:
     source = folders.verify(
         checkpoint, base=base, max_length=max_length, unreleased=unreleased, progress=lambda fraction, note: None
     )
-    release = source.release
+    release = source.terms.release
     if release is None and not unreleased:
-        raise ConfigurationError(f"{folders.MODEL}: model_id is {source.model_id!r}")
+        raise ConfigurationError(f"{contract.MODEL}: model_id is {source.terms.model_id!r}")
     model = text_model(source, torch, transformers)
     model.save_pretrained(target, max_shard_size=SHARD)
-    shutil.copyfile(source.tokenizer, target / folders.TOKENIZER)
+    shutil.copyfile(source.tokenizer, target / contract.TOKENIZER)
     manifest = {
-        "format": folders.FORMAT,
-        "model_id": source.model_id,
-        "base_revision": source.base_revision,
+        "format": contract.FORMAT,
+        "model_id": source.terms.model_id,
+        "base_revision": source.terms.base_revision,
         "checkpoint_revision": release.checkpoint_revision if release is not None else "unreleased",
-        "temperature": source.temperature,
-        "max_length": source.max_length,
-        "chat_prefix": CHAT[0],
-        "chat_suffix": CHAT[1],
+        "temperature": source.terms.temperature,
+        "max_length": source.terms.max_length,
+        "chat_prefix": source.terms.chat.prefix,
+        "chat_suffix": source.terms.chat.suffix,
         "head_weight": source.head_weight.tolist(),
         "head_bias": float(source.head_bias),
     }
-    unfinished = target / f".{folders.MANIFEST}"
+    unfinished = target / f".{contract.MANIFEST}"
     with unfinished.open("w", encoding="utf-8") as file:
         file.write(json.dumps(manifest, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    unfinished.rename(target / folders.MANIFEST)
+    unfinished.rename(target / contract.MANIFEST)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,11 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", required=True, help="folder of the base model")
     parser.add_argument("--checkpoint", required=True, help="folder with adapter/, head.pt, model.json")
     parser.add_argument("--out", required=True, help="folder to write; must not exist")
-    parser.add_argument("--max-length", type=int, default=folders.DEFAULT_MAX_LENGTH, help="tokens of one prompt")
+    parser.add_argument("--max-length", type=int, default=contract.DEFAULT_MAX_LENGTH, help="tokens of one prompt")
     parser.add_argument("--unreleased", action="store_true", help="accept other revisions and sizes")
     given = parser.parse_args(arguments)
-    if not 1 <= given.max_length <= folders.MAX_LENGTH:
-        parser.error(f"--max-length is a number from 1 to {folders.MAX_LENGTH}")
+    if not 1 <= given.max_length <= contract.MAX_LENGTH:
+        parser.error(f"--max-length is a number from 1 to {contract.MAX_LENGTH}")
     try:
         export(given.checkpoint, given.base, given.out, max_length=given.max_length, unreleased=given.unreleased)
     except HostError as error:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
+from executor_host.executors import documents
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
@@ -38,18 +39,6 @@ PACKAGE: Final = "sparrow_decider"
 
 PACKAGE_VERSION: Final = "0.2.0"
 """The release whose texts, tokenizer and weights this module knows; another one answers differently."""
-
-BUNDLED: Final = {
-    "nano-general": (
-        "sparrow-nano-general-v1.1.sparrow",
-        "d1d3ee04cdfa58f325bb7f06b701df92bc29a3debea59743bf14a7a6215ef2e3",
-    ),
-    "nano-robot": (
-        "sparrow-nano-robot-v1.2.sparrow",
-        "0fe7a7fee5b369c02c760e2c33c115b72e16a6a0a98e911ee5fea53a25248608",
-    ),
-}
-"""Name -> file and sha256 of the models inside the wheel of `PACKAGE_VERSION`."""
 
 DEFAULT: Final = "nano-general"
 
@@ -64,7 +53,7 @@ at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
-    """`path`: None or a name of `BUNDLED`, else a `.sparrow` file."""
+    """`path`: None or a name of the contract's `BUNDLED`, else a `.sparrow` file."""
 
     OPTIONS = contract.OPTIONS
 
@@ -110,7 +99,7 @@ class SparrowExecutor(Executor):
         self._default_sides = package.NOUL_DEFAULT
         progress(1.0, "loaded")
         return {
-            "identity": f"{decider.name}@sha256:{digest}",
+            "identity": contract.identity(decider.name, digest),
             "name": str(decider.name),
             "sha256": digest,
             "dtype": "float32",
@@ -152,7 +141,10 @@ class SparrowExecutor(Executor):
         decider, tokenizer = self._decider, self._tokenizer
         if decider is None or tokenizer is None:
             raise ExecutionFailed("the model is not loaded")
-        state, questions = _read(payload)
+        if not isinstance(payload, TextRequest):
+            raise ExecutionFailed(f"TextRequest is expected, not {type(payload).__name__}")
+        asked, questions = documents.read(payload, ids=False)
+        state = _content(asked)
         tokenizer.forget()
         try:
             kept = total = 0
@@ -253,7 +245,7 @@ def inspect(path: str | None, progress: Progress) -> list[str]:
 
 def _locate(path: str | None) -> tuple[Path, str | None]:
     """The file to load and, for a bundled model, the sha256 it must have."""
-    bundled = BUNDLED.get(DEFAULT if path is None else path)
+    bundled = contract.BUNDLED.get(DEFAULT if path is None else path)
     if bundled is None:
         assert path is not None
         return Path(path), None
@@ -283,25 +275,6 @@ def _remember_pairs() -> None:
 
     if not hasattr(static.kv_pairs, "cache_info"):
         static.kv_pairs = lru_cache(maxsize=1)(static.kv_pairs)
-
-
-_CRITERIA: Final[dict[str, tuple[type, ...]]] = {"choice": (dict,), "score": (list,), "noul": (dict, type(None))}
-
-
-def _read(payload: object) -> tuple[str, list[dict[str, Any]]]:
-    """State as text, and the questions. The front has validated them; what is checked is that it did."""
-    if not isinstance(payload, TextRequest):
-        raise ExecutionFailed(f"a text request is expected, not {type(payload).__name__}")
-    try:
-        document = json.loads(payload.document)
-        state, questions = _content(document["state"]), document["questions"]
-        for question in questions:
-            criteria, expected = question["criteria"], _CRITERIA[question["type"]]
-            if not isinstance(criteria, expected) or (question["type"] != "noul" and not criteria):
-                raise ValueError("criteria of the wrong kind")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ExecutionFailed("the document is not a request of this family") from error
-    return state, questions
 
 
 def _ask(decider: Any, state: str, question: dict[str, Any], index: int) -> list[float]:

@@ -16,12 +16,7 @@ from typing import Final
 
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
-
-HEAD_FILES: Final = ("head.safetensors", "readout.safetensors")
-"""Weights of a decision head next to those of the model that it reads, as transformers names them."""
-
-HEAD_CONFIGS: Final = ("decision_config.json", "judge_config.json")
-"""What such a head is configured with."""
+from executor_host.executors.transformers import heads
 
 HEAD_MODELS: Final = ("jev",)
 """Model types that are decision models themselves."""
@@ -42,7 +37,8 @@ GGUF_MAGIC: Final = b"GGUF"
 class Checkpoint:
     """A folder that was checked."""
 
-    folder: Path
+    path: Path
+    """The folder."""
     gguf: str
     """The GGUF file in it; "" when it is a folder of safetensors."""
     files: Mapping[str, str]
@@ -52,11 +48,13 @@ class Checkpoint:
     model_type: str
     parameters: int
     """Of all weights files; 0 for GGUF."""
+    unbiased: bool = False
+    """Whether it has a head without a bias."""
 
     @property
     def name(self) -> str:
         """What to call it: the file's or the folder's own name."""
-        return self.gguf or self.folder.resolve().name
+        return self.gguf or self.path.resolve().name
 
 
 def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoint:
@@ -80,13 +78,13 @@ def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoi
         raise ConfigurationError(f"{CONFIG}: auto_map names code of the checkpoint, which is never run")
     tensors, _ = checkpoints.weights(where)
     parameters = checkpoints.parameters(tensors)
-    for name in HEAD_FILES:
-        if (where / name).is_file():
-            parameters += checkpoints.parameters(checkpoints.safetensors_table(where / name))
+    head = "" if model_type in HEAD_MODELS else heads.shipped(where, config)
+    if head:
+        parameters += checkpoints.parameters(checkpoints.safetensors_table(where / head))
     if not (where / TOKENIZER).is_file():
         raise ConfigurationError(f"{TOKENIZER} is missing in {where}{_without_tokenizer(where, model_type)}")
     checkpoints.tokenizer(where / TOKENIZER)
-    kind = _kind(where, model_type)
+    kind = "head" if head or model_type in HEAD_MODELS else _kind(where)
     if kind == "chat" and not _has_chat_template(where):
         raise ConfigurationError(
             "it has neither a chat template nor a decision template, so nothing can be asked; "
@@ -96,7 +94,7 @@ def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoi
     folders = [where, *([where / adapter] if adapter else [])]
     found = sorted({file for folder in folders for pattern in HASHED for file in folder.glob(pattern)})
     files = checkpoints.hashed({file.relative_to(where).as_posix(): file for file in found}, progress)
-    return Checkpoint(where, "", files, kind, model_type, parameters)
+    return Checkpoint(where, "", files, kind, model_type, parameters, unbiased=head == heads.READOUT)
 
 
 def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[str]:
@@ -149,9 +147,7 @@ def _without_template(config: Mapping[str, object]) -> str:
     return f"a chat model's prompt is in {CHAT_TEMPLATE}"
 
 
-def _kind(folder: Path, model_type: str) -> str:
-    if model_type in HEAD_MODELS or any((folder / name).is_file() for name in HEAD_CONFIGS):
-        return "head"
+def _kind(folder: Path) -> str:
     return "labels" if any((folder / name).is_file() for name in LABELS) else "chat"
 
 

@@ -27,6 +27,7 @@ from executor_host import devices
 from executor_host.backbones import qwen3_5
 from executor_host.backbones.causal import Reader, Row, Way
 from executor_host.errors import ConfigurationError
+from executor_host.executors.transformers import heads
 from executor_host.executors.transformers.checkpoint import Checkpoint
 
 KINDS: Final = ("noul", "choice", "score")
@@ -134,6 +135,10 @@ class Model:
     def score(self, prompts: Sequence[Prompt], check: Callable[[], None]) -> Scores:
         """The scores of all prompts. `check` is called before every pass of the model and ends it by raising."""
         return self._scores(self._reader, prompts, check)
+
+    def close(self) -> None:
+        """Drops the model."""
+        self._pipeline = self._model = self._reader = None  # type: ignore[assignment]
 
     def fit(self, *, execution: str) -> None:
         """Find out what this model can do otherwise than transformers does, and do it from now on.
@@ -324,7 +329,7 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     no such device.
     """
     torch, transformers, target = qwen3_5.prepare(device)
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(checkpoint.folder), "local_files_only": True}
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(checkpoint.path), "local_files_only": True}
     if checkpoint.gguf:
         where["gguf_file"] = checkpoint.gguf
     try:
@@ -333,7 +338,8 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
         tokenizer.model_input_names = ["input_ids", "attention_mask"]  # what a causal model is asked with
         config = transformers.AutoConfig.from_pretrained(**where)
-        model, decision_config, kind = _model(transformers, config, {**where, "dtype": getattr(torch, dtype)})
+        arguments = {**where, "dtype": getattr(torch, dtype)}
+        model, decision_config, kind = _model(transformers, config, arguments, unbiased=checkpoint.unbiased)
         # Which puts the model on the device, and the adapter of the decision config onto the model.
         pipeline = DecisionPipeline(
             model=model.eval().requires_grad_(False),
@@ -353,8 +359,9 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     return loaded
 
 
-def _model(transformers: Any, config: Any, arguments: dict[str, Any]) -> tuple[Any, Any, str]:
-    """The model, its decision config and its kind, chosen as transformers' own pipeline and server choose."""
+def _model(transformers: Any, config: Any, arguments: dict[str, Any], *, unbiased: bool) -> tuple[Any, Any, str]:
+    """The model, its decision config and its kind, chosen as transformers' own pipeline and server choose. `unbiased`:
+    whether its head's bias is not in the checkpoint, and zero."""
     from transformers.decision import DecisionConfig
     from transformers.decision.modeling_utils import DecisionMixin
 
@@ -381,6 +388,9 @@ def _model(transformers: Any, config: Any, arguments: dict[str, Any]) -> tuple[A
         auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForImageTextToText
         model, loading = auto.from_pretrained(**arguments, config=config)
     absent = sorted([*loading["missing_keys"], *(str(key[0]) for key in loading["mismatched_keys"])])
+    if unbiased and absent == [heads.BIAS]:
+        model.proj.bias.requires_grad_(False).zero_()
+        absent = []
     if absent:
         raise ConfigurationError(f"the weights lack {absent[0]}, or it has another shape ({len(absent)} such tensors)")
     if decision_config is None:

@@ -16,9 +16,7 @@ from frontend.errors import InvalidRequest
 from frontend.families.cua_s1.prompt import MAX_OPTIONS, MAX_QUESTIONS, Refused
 from frontend.requests import strict_json
 from frontend.requests.questions import Choice, Text
-
-MODEL: Final = "cua-s1-4b-0.2"
-"""What a request must name."""
+from protocol.contracts.cua_s1 import MODEL_ID
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Raw body. Above: 413."""
@@ -65,8 +63,8 @@ def parse(document: object) -> Request:
     """The request in a body's value. Raises `Refused` for the first thing wrong."""
     if not isinstance(document, dict):
         raise Refused(400, "request body must be a JSON object")
-    if document.get("model") != MODEL:
-        raise Refused(422, f"'model' must be '{MODEL}'", ("model",))
+    if document.get("model") != MODEL_ID:
+        raise Refused(422, f"'model' must be '{MODEL_ID}'", ("model",))
     state = checked_state(document.get("state"))
     questions = document.get("questions")
     if not isinstance(questions, dict) or not questions:
@@ -115,18 +113,18 @@ def _question(name: str, fields: object) -> Choice:
         raise Refused(422, f"question {name!r}: 'instructions' is required", (*place, "instructions"))
     instructions = fields["instructions"]
     if not (instructions is None or isinstance(instructions, _TEXT)):
-        raise _not_text(name, "instructions", (*place, "instructions"))
+        raise _not_text(f"question {name!r}", (*place, "instructions"))  # in the original's words, which name no field
     criteria = fields.get("criteria")
     if not isinstance(criteria, dict) or not 1 <= len(criteria) <= MAX_OPTIONS:
         raise wrong_options(name)
     for option, description in criteria.items():
         if not (description is None or isinstance(description, _TEXT)):
-            raise _not_text(name, option, (*place, "criteria", option))
+            raise _not_text(f"question {name!r}: {option!r}", (*place, "criteria", option))
     return Choice(name, instructions, tuple(criteria.items()))
 
 
-def _not_text(name: str, field: str, place: tuple[str | int, ...]) -> Refused:
-    return Refused(422, f"question {name!r}: {field!r} must be a string, an object or an array", place)
+def _not_text(what: str, place: tuple[str | int, ...]) -> Refused:
+    return Refused(422, f"{what} must be a string, an object or an array", place)
 
 
 class _Duplicate(ValueError):

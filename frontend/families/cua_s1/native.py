@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from frontend.errors import InternalError
 from frontend.requests.questions import Choice
+from protocol.contracts.cua_s1 import MODEL_ID, REVISION
 
-ADAPTER_REVISION: Final = "16818868b0cc7813808aae4e87b417657046ab79"
-MODEL_ID: Final = f"cua-ai/cua-s1-4b-0.2@{ADAPTER_REVISION}:text"
+MODEL: Final = f"cua-ai/{MODEL_ID}@{REVISION}:text"
 """What a response calls the model: adapter, revision, modality."""
 
 INFERENCE_FAILED: Final = "inference failed"
@@ -78,7 +78,7 @@ def body(questions: Sequence[Choice], logits: Sequence[Sequence[float]], input_t
     `input_tokens`: the tokens of all prompts together.
     """
     answers = {question.id: answer(question, row).to_json() for question, row in zip(questions, logits, strict=True)}
-    return {"model": MODEL_ID, "answers": answers, "usage": {"input_tokens": input_tokens, "output_tokens": 0}}
+    return {"model": MODEL, "answers": answers, "usage": {"input_tokens": input_tokens, "output_tokens": 0}}
 
 
 def _float32(value: float) -> float:

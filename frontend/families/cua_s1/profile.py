@@ -50,4 +50,4 @@ class CuaS1Native(NativeProfile):
 
     def health(self, host: HostView) -> Mapping[str, Any]:
         """The original cannot be asked before it is ready."""
-        return {"status": "ready" if host.ready else "unavailable", "model": native.MODEL_ID}
+        return {"status": "ready" if host.ready else "unavailable", "model": native.MODEL}

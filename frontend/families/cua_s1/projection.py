@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from frontend.errors import InternalError
 from frontend.families.base import AssetError
-from frontend.families.cua_s1.prompt import LETTER_IDS, LETTERS
+from protocol.contracts.cua_s1 import LETTER_IDS, LETTERS
 
 
 class Letters:

@@ -13,43 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from string import ascii_uppercase
 from typing import Final, TypeAlias
 
 from frontend.requests.questions import Choice, Text
-
-LETTERS: Final = ascii_uppercase
-"""What options are called, in order."""
-
-LETTER_IDS: Final = tuple(range(32, 58))
-"""Their token ids."""
+from protocol.contracts.cua_s1 import CHAT, LETTERS, MAX_PROMPT_TOKENS, SYSTEM, USER
 
 MAX_OPTIONS: Final = len(LETTERS)
 
 MAX_QUESTIONS: Final = 64
 """Questions of one request: each is a pass of the model of its own."""
-
-MAX_PROMPT_TOKENS: Final = 16_384
-"""Tokens of one question's prompt. Nothing is ever cut."""
-
-SYSTEM: Final = (
-    "You are a one-pass computer-use decision model. You are shown the current state of a screen and a fixed, "
-    "closed list of candidate (element, action) options, each given a single letter. Choose exactly one option: "
-    "the single best next action to take. Answer with ONLY that option's letter -- no words, no punctuation, no "
-    "explanation."
-)
-
-USER: Final = (
-    "{goal}App: Cua Driver\nTask family: closed-candidate decision\n\n"
-    "Accessibility tree:\n{state}\n\nOptions:\n{options}\n\nAnswer with a single letter."
-)
-
-CHAT: Final = (
-    "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n<think>\n"
-)
-
-MARKERS: Final = ("<|im_start|>", "<|im_end|>", "<think>")
-"""What of `CHAT` must be one token each."""
 
 Encode: TypeAlias = Callable[[str], list[int]]
 """The token ids of a string, without added special tokens. Safe to call from several threads at once."""

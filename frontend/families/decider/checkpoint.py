@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from frontend.families import checkpoints
-from frontend.families.base import AssetError
-from frontend.families.decider.config import ConfigError, Temperatures, read_config
-from frontend.families.decider.tokens import NoLabels, Vocabulary
-
-TOKENIZER: Final = "tokenizer.json"
-CONFIG: Final = "decider_config.json"
-FILES: Final = (TOKENIZER, CONFIG)
-
-MAX_CONFIG_BYTES: Final = 1024 * 1024
-"""decider_config.json. The released one has 1,240; what is a thousand times larger is another file."""
+from frontend.families.decider.tokens import Vocabulary
+from protocol.contracts import decider as contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +17,24 @@ class Checkpoint:
     """The front's share of one checkpoint. Shared by all requests, and nothing of it ever changes."""
 
     vocabulary: Vocabulary
-    temperatures: Temperatures
+    temperatures: contract.Temperatures
     sha256: Mapping[str, str]
-    """Hexadecimal, by file name, for each of `FILES`."""
+    """Hexadecimal, by file name, for each of the contract's `FRONT_FILES`."""
 
 
 def load(path: str | None) -> Checkpoint:
     """The checkpoint in the folder `path`. Raises `AssetError`. The same object while the files stay the same."""
-    if path is None:
-        raise AssetError("this family needs the path of a checkpoint folder")
-    return _load(path, checkpoints.signature([Path(path, name) for name in FILES]))
+    folder = checkpoints.folder(path)
+    return _load(folder, checkpoints.signature([folder / name for name in contract.FRONT_FILES]))
 
 
 @lru_cache(maxsize=checkpoints.KEPT)
-def _load(path: str, signature: checkpoints.Signature) -> Checkpoint:
-    folder = Path(path)
-    config, configured = checkpoints.read(folder / CONFIG, MAX_CONFIG_BYTES)
-    tokenizer = checkpoints.digest(folder / TOKENIZER)
-    try:
-        temperatures = read_config(json.loads(config))
-    except (ConfigError, ValueError, RecursionError) as error:
-        raise AssetError(f"{CONFIG} in {path}: {error}") from error
-    encode = checkpoints.encoder(folder / TOKENIZER)
-    try:
+def _load(folder: Path, signature: checkpoints.Signature) -> Checkpoint:
+    config, configured = checkpoints.document(folder / contract.CONFIG)
+    tokenizer = checkpoints.digest(folder / contract.TOKENIZER)
+    encode = checkpoints.encoder(folder / contract.TOKENIZER)
+    with checkpoints.agreed(f"{contract.CONFIG} in {folder}"):
+        temperatures = contract.read_config(config)
+    with checkpoints.agreed(f"{contract.TOKENIZER} in {folder}"):
         vocabulary = Vocabulary.of(lambda text: encode([text])[0])
-    except NoLabels as error:
-        raise AssetError(f"{TOKENIZER} in {path}: {error}") from error
-    return Checkpoint(vocabulary, temperatures, {CONFIG: configured, TOKENIZER: tokenizer})
+    return Checkpoint(vocabulary, temperatures, {contract.CONFIG: configured, contract.TOKENIZER: tokenizer})

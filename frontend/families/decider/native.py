@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
-from frontend.families.decider.config import Temperatures
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import row_count
 from frontend.families.logits import softmax32
+from protocol.contracts.decider import Temperatures
 
 DECIMALS: Final = 4
 SCORE_DECIMALS: Final = 2

@@ -13,18 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
-from frontend.errors import InternalError
 from frontend.families import logits
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.decider import grammar, native
-from frontend.families.decider.config import FIXED, KINDS, Temperatures
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.refusal import Refused
+from protocol.contracts.decider import KINDS, MODEL_ID, Temperatures
 
-MODEL: Final = f"decider-{FIXED['version']}"
 REFERENCE_REVISION: Final = "50d0be0d7cb43d2066965ce5fa7f3fe4e489a60f"
 """The commit of the original runtime whose rows and answers these are."""
 
@@ -70,9 +68,7 @@ class DeciderNative(NativeProfile):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in float32 and rounded, in request order."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         answers: dict[str, Any] = {}
         payload = context.compiled.payload
         if payload is not None:
@@ -80,7 +76,7 @@ class DeciderNative(NativeProfile):
             done = native.answers(context.questions, rows, context.temperatures)
             answers = {name: answer.to_json() for name, answer in done}
         usage = {"input_tokens": context.compiled.input_tokens, "output_tokens": 0}
-        return {"model": MODEL, "answers": answers, "usage": usage}
+        return {"model": MODEL_ID, "answers": answers, "usage": usage}
 
     def health(self, host: HostView) -> Mapping[str, Any]:
         """Counters are those of the last answer of this host, its warm-up included, and 0 before the first one."""
@@ -94,7 +90,7 @@ class DeciderNative(NativeProfile):
         how = "graph" if graphs else EXECUTIONS.get(execution, execution)
         return {
             "status": "ready" if host.ready else "unavailable",
-            "model": MODEL,
+            "model": MODEL_ID,
             "checkpoint_revision": facts.get("checkpoint_revision"),
             "reference_revision": REFERENCE_REVISION,
             "dtype": facts.get("dtype"),

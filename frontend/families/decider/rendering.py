@@ -20,12 +20,13 @@ from typing import Any, Final, Literal
 
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
+from protocol.contracts.decider import LABELS
 
 ANNOTATE_MIN: Final = 8
 """Arrays of at least this many elements get their positions written into them."""
 
-OPTIONS: Final = (2, 255)
-"""Options of a choice: the model has 255 trained labels."""
+OPTIONS: Final = (2, LABELS)
+"""Options of a choice."""
 
 LEVELS: Final = (2, 10)
 """Levels of a score."""

@@ -15,23 +15,12 @@ from frontend.families.decider.rendering import Rendered, state_text
 from frontend.families.decider.tokens import Vocabulary
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
+from protocol.contracts.decider import MAX_ROW_TOKENS, MAX_ROWS, MAX_STATE_TOKENS, MAX_TOKENS
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-MAX_STATE_TOKENS: Final = 32_768
-"""Tokens of the state part: what the model was trained to read. Above: cut to its first ones, or refused."""
-
-MAX_ROW_TOKENS: Final = 36_864
-"""Tokens of one row: a full state and 4,096 for the question."""
-
-MAX_ROWS: Final = 1_024
-"""Rows of one request."""
-
-MAX_TOTAL_TOKENS: Final = 1_048_576
-"""Tokens of all rows of one request, the state counted in each: what the executor may have to read."""
 
 LEVEL_QUESTION: Final = "{text}\nProposed answer: {level}\nDoes the proposed answer fit?"
 LEVEL_OPTIONS: Final = ("no", "yes")
@@ -74,7 +63,7 @@ def compile_rows(state: object, questions: Sequence[Rendered], vocabulary: Vocab
     `truncate`) a state that is too long, with reason `size` for too many rows or tokens in total.
 
     Tokenizing is what takes time here, about 0.4 s per MiB of text. It stops at the first row that is too
-    long, so no request costs more than its own text once and `MAX_TOTAL_TOKENS`.
+    long, so no request costs more than its own text once and `MAX_TOKENS`.
     """
     count = sum(map(row_count, questions))
     if count > MAX_ROWS:
@@ -100,8 +89,8 @@ def compile_rows(state: object, questions: Sequence[Rendered], vocabulary: Vocab
                 )
                 raise Refused(message, ("questions", question.id), reason="tokens")
             processed += length
-            if processed > MAX_TOTAL_TOKENS:
-                message = f"request exceeds expanded token budget of {MAX_TOTAL_TOKENS} tokens"
+            if processed > MAX_TOKENS:
+                message = f"request exceeds expanded token budget of {MAX_TOKENS} tokens"
                 raise Refused(message, ("questions",), reason="size")
             ends.append(end)
             candidates.append(len(options))

@@ -15,25 +15,13 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final, TypeAlias
 
-from frontend.families.decider.rendering import OPTIONS
+from protocol.contracts.decider import labels
 
 Encode: TypeAlias = Callable[[str], list[int]]
 """The token ids of a string, without added special tokens. Safe to call from several threads at once."""
 
 NARROW: Final = 10
 """Up to this many options are encoded with their question, as one string; more become pieces."""
-
-LABELS: Final = OPTIONS[1]
-"""Label tokens a checkpoint must have."""
-
-
-class NoLabels(ValueError):
-    """The tokenizer lacks the label tokens that the model was trained with."""
-
-
-def label_names() -> list[str]:
-    """Candidates for labels in order: A to Z, then AA to ZZ."""
-    return [*ascii_uppercase, *(first + second for first in ascii_uppercase for second in ascii_uppercase)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +30,7 @@ class Vocabulary:
 
     encode: Encode
     names: tuple[str, ...]
-    """[255] labels: those of `label_names` that are one token."""
+    """[255] labels: as `protocol.contracts.decider.labels`."""
 
     labels: tuple[int, ...]
     """[255] their token ids, all different. The executor reads the logits of the first n of them."""
@@ -52,18 +40,8 @@ class Vocabulary:
 
     @classmethod
     def of(cls, encode: Encode) -> Vocabulary:
-        """The vocabulary of a tokenizer. Raises `NoLabels`."""
-        names, labels = [], []
-        for name in label_names():
-            tokens = encode(name)
-            if len(tokens) == 1:
-                names.append(name)
-                labels.append(tokens[0])
-            if len(names) == LABELS:
-                break
-        if len(set(labels)) != LABELS:
-            raise NoLabels(f"{len(set(labels))} different label tokens; the model was trained with {LABELS}")
-        return cls(encode, tuple(names), tuple(labels), tuple(encode("\n(")))
+        """The vocabulary of a tokenizer. Raises `ContractError` for one that lacks labels."""
+        return cls(encode, *labels(encode), tuple(encode("\n(")))
 
     def __repr__(self) -> str:
         return f"<Vocabulary with labels {self.names[0]}..{self.names[-1]}>"

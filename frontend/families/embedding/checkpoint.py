@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from frontend.families import checkpoints
-from frontend.families.base import AssetError
+from protocol.contracts.embedding import FRONT_FILES, SENTENCE, TOKENIZER, text_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-TOKENIZER: Final = "tokenizer.json"
-SENTENCE: Final = "sentence_bert_config.json"
-
-MAX_TEXT_TOKENS: Final = 32_768
-"""Of one text, whatever a folder or the configuration says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +59,22 @@ def load(path: str | None, max_tokens: int | None = None) -> Checkpoint:
 
     Raises `AssetError`. The same object while the files stay the same.
     """
-    if path is None:
-        raise AssetError("this family needs the path of a sentence encoder's folder")
-    files = [Path(path, TOKENIZER)]
-    if Path(path, SENTENCE).is_file():
-        files.append(Path(path, SENTENCE))
-    return _load(tuple(map(str, files)), max_tokens, checkpoints.signature(files))
+    folder = checkpoints.folder(path)
+    files = tuple([folder / name for name in FRONT_FILES if name == TOKENIZER or (folder / name).is_file()])
+    return _load(files, max_tokens, checkpoints.signature(files))
 
 
 @lru_cache(maxsize=checkpoints.KEPT)
-def _load(files: tuple[str, ...], max_tokens: int | None, signature: checkpoints.Signature) -> Checkpoint:
-    try:
-        read = {Path(name).name: Path(name).read_bytes() for name in files}
-    except OSError as error:
-        raise AssetError(f"the checkpoint cannot be read: {error}") from error
-    sentence = _object(read[SENTENCE]) if SENTENCE in read else {}
-    stated = sentence.get("max_seq_length") if max_tokens is None else max_tokens
-    if type(stated) is not int or not 1 <= stated <= MAX_TEXT_TOKENS:
-        raise AssetError(f"{SENTENCE} does not say how many tokens a text may have, and 'max_tokens' is not given")
+def _load(files: tuple[Path, ...], max_tokens: int | None, signature: checkpoints.Signature) -> Checkpoint:
+    sums = {file.name: checkpoints.digest(file) for file in files}
+    sentence: Mapping[str, Any] = {}
+    if SENTENCE in sums:
+        sentence, sums[SENTENCE] = checkpoints.document(files[1])
+    with checkpoints.agreed():
+        longest = text_tokens(sentence, max_tokens)
     return Checkpoint(
-        tokenizer=checkpoints.tokenizer(Path(files[0])),
+        tokenizer=checkpoints.tokenizer(files[0]),
         lower=sentence.get("do_lower_case") is True,
-        text_tokens=stated,
-        sha256={name: hashlib.sha256(content).hexdigest() for name, content in read.items()},
+        text_tokens=longest,
+        sha256=sums,
     )
-
-
-def _object(content: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise AssetError(f"{SENTENCE} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise AssetError(f"{SENTENCE} is not a JSON object")
-    return document

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.finishing import Logits
 from frontend.families.laya.rendering import Rendered
+from protocol.contracts.laya import Temperatures
 
 if TYPE_CHECKING:
     import numpy as np

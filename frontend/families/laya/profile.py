@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
-from frontend.errors import InternalError
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.laya import finishing, grammar, native
-from frontend.families.laya.config import Temperatures
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.refusal import Refused
+from protocol.contracts.laya import Temperatures
 
 WITHOUT_DEVICE: Final = "CUDA worker unavailable"
 """What the original's health says after its device has failed, and until somebody restarts it; here until the next
@@ -62,9 +61,7 @@ class LayaNative(NativeProfile):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in float32 and rounded, in request order."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         compiled = context.compiled
         answers: dict[str, Any] = {}
         if compiled.payload is not None:

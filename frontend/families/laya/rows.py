@@ -20,19 +20,11 @@ from typing import Final
 import numpy as np
 
 from frontend.families.checkpoints import EncodeAll
-from frontend.families.laya.config import KINDS
 from frontend.families.laya.rendering import Rendered, for_tokens, json_text
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
+from protocol.contracts.laya import KINDS, MAX_HEAD_TOKENS, MAX_MARKERS, MAX_ROW_TOKENS, MAX_ROWS, Special
 from protocol.payloads import MarkedRowsRequest
-
-MAX_QUESTIONS: Final = 16
-MAX_MARKERS: Final = 2048
-"""Questions of one request, and their options together: what one pass of the model takes."""
-
-MAX_ROW_TOKENS: Final = 512
-MAX_HEAD_TOKENS: Final = 192
-"""Tokens of a row, and of its head and options: what the model was trained on."""
 
 MAX_OPTION_TOKENS: Final = 48
 LEAST_HEAD: Final = 16
@@ -43,20 +35,6 @@ FINE_STEP: Final = 16
 FINE_UP_TO: Final = 256
 COARSE_STEP: Final = 64
 """Widths are multiples of the first number up to the second, and of the third above."""
-
-
-@dataclass(frozen=True, slots=True)
-class Special:
-    """Token ids that stand between the parts of a row."""
-
-    begin: int
-    """[CLS]"""
-    end: int
-    """[SEP]"""
-    padding: int
-    """[PAD]"""
-    marker: int
-    """[MASK]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +66,8 @@ class Compiled:
 
 def check_size(questions: Sequence[Rendered]) -> None:
     """Raises `Refused` for more questions or options than one pass takes."""
-    if len(questions) > MAX_QUESTIONS:
-        raise Refused(f"at most {MAX_QUESTIONS} questions per CUDA request", ("questions",))
+    if len(questions) > MAX_ROWS:
+        raise Refused(f"at most {MAX_ROWS} questions per CUDA request", ("questions",))
     if sum([len(question.options) for question in questions]) > MAX_MARKERS:
         raise Refused(f"at most {MAX_MARKERS} option markers per CUDA request", ("questions",))
 

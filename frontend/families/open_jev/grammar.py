@@ -42,7 +42,8 @@ class Asked:
 
 def names(checkpoint: Checkpoint) -> frozenset[str]:
     """What a request may call the model: the family's names, the base model's, and the released checkpoint's own."""
-    return frozenset((*ALWAYS, checkpoint.model_id, *((checkpoint.alias,) if checkpoint.alias else ())))
+    release = checkpoint.terms.release
+    return frozenset((*ALWAYS, checkpoint.terms.model_id, *((release.alias,) if release else ())))
 
 
 def read(body: bytes) -> object:

@@ -17,14 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from frontend.errors import InternalError
 from frontend.families import documents
-from frontend.families.base import Decision, Prepared
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
-from frontend.families.open_jev.rendering import Rendered
-from frontend.families.open_jev.rows import check_candidates, check_questions, compile_rows
+from frontend.families.open_jev.rows import check_candidates, check_questions
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
 from protocol.contracts import open_jev as contract
@@ -61,7 +59,7 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
     @property
     def model_id(self) -> str | None:
         """The base model, None while the checkpoint cannot be read."""
-        return None if self._checkpoint is None else self._checkpoint.model_id
+        return None if self._checkpoint is None else self._checkpoint.terms.model_id
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens, the state counted in each.
@@ -73,30 +71,18 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
         checkpoint = self.checkpoint
         try:
             check_questions(len(request.questions))
-            questions = [_rendered(question) for question in request.questions]
+            questions = [documents.rendered(question, rendering.question) for question in request.questions]
             check_candidates(questions)
-            compiled = compile_rows(
-                request.state, questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
-            )
+            compiled = checkpoint.compile(request.state, questions)
         except Refused as error:
             raise error.for_systemone() from None
-        context = _Context(request.questions, compiled.payload, checkpoint.temperature, compiled.tokens)
+        context = _Context(request.questions, compiled.payload, checkpoint.terms.temperature, compiled.tokens)
         work = BYTES_PER_SCORE * compiled.candidates
         return Prepared((compiled.payload,), cost=compiled.tokens, work=work, context=context)
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from the output that `finishing.read_scores` describes."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         scores = finishing.read_scores(outputs, context.payload)
         answers = finishing.answers(context.questions, scores, context.temperature)
         return Decision(answers, input_tokens=context.tokens)
-
-
-def _rendered(question: Question) -> Rendered:
-    """A System One question in the family's grammar."""
-    try:
-        return rendering.question(question.id, documents.fields(question))
-    except Refused as error:
-        raise error.below("questions") from None

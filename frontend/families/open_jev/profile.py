@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from frontend.errors import InternalError
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.open_jev import finishing, grammar, native
 from frontend.families.open_jev.checkpoint import Checkpoint
 from frontend.families.open_jev.processor import BYTES_PER_SCORE, OpenJevProcessor
 from frontend.families.open_jev.rendering import Rendered
-from frontend.families.open_jev.rows import Compiled, compile_rows
+from frontend.families.open_jev.rows import Compiled
 from frontend.families.refusal import Refused
 
 
@@ -44,9 +43,7 @@ class OpenJevNative(NativeProfile):
         checkpoint = cast("OpenJevProcessor", self.processor).checkpoint
         try:
             asked = grammar.parse(grammar.read(body), grammar.names(checkpoint))
-            compiled = compile_rows(
-                asked.state, asked.questions, checkpoint.encode, chat=checkpoint.chat, max_length=checkpoint.max_length
-            )
+            compiled = checkpoint.compile(asked.state, asked.questions)
         except Refused as error:
             raise NativeRefusal(422, error.message) from None
         context = _Context(asked.questions, checkpoint, compiled)
@@ -56,18 +53,16 @@ class OpenJevNative(NativeProfile):
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in request order, and what was read. `inference_seconds` begins after the tokenizing here,
         which the original counts in."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
-        checkpoint, compiled = context.checkpoint, context.compiled
+        context = context_of(prepared, _Context)
+        terms, compiled = context.checkpoint.terms, context.compiled
         scores = finishing.read_scores(outputs, compiled.payload)
         (output,) = outputs
         return native.response(
-            native.answers(context.questions, scores, checkpoint.temperature),
-            model_id=checkpoint.model_id,
-            base_revision=checkpoint.base_revision,
-            temperature=checkpoint.temperature,
-            max_length=checkpoint.max_length,
+            native.answers(context.questions, scores, terms.temperature),
+            model_id=terms.model_id,
+            base_revision=terms.base_revision,
+            temperature=terms.temperature,
+            max_length=terms.max_length,
             candidates=compiled.candidates,
             input_tokens=compiled.tokens,
             seconds=seconds,

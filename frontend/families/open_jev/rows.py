@@ -13,47 +13,27 @@ also encoded whole and compared, and what is around the bar is the same in all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from frontend.families.checkpoints import EncodeAll
 from frontend.families.open_jev.rendering import Rendered, context
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
+from protocol.contracts.open_jev import MAX_ROWS, MAX_TOKENS, Chat
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
-"""The token ids of several strings, special tokens that a text spells included. Safe in several threads at once."""
-
 QUESTIONS: Final = (1, 4096)
 """Questions of one request."""
 
-MAX_ROWS: Final = 65_536
-"""Candidates of one request."""
-
-MAX_TOTAL_TOKENS: Final = 16_777_216
-"""Tokens of all rows of one request: ours, because the family has no bound but those above, whose product is a
-message of a gigabyte. These are 64 MiB, and minutes of the fastest card."""
-
 BATCH: Final = 256
 """Candidates encoded at a time, after the first one of each question. The lengths are looked at in between."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """What stands around a prompt: one message of a user, and the answer that begins without thinking."""
-
-    prefix: str
-    suffix: str
-
-
-DEFAULT_CHAT: Final = Chat("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
-"""The base models' template, for checkpoints that do not bring it rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +64,10 @@ def check_candidates(questions: Sequence[Rendered]) -> None:
 
 
 def compile_rows(
-    state: object, questions: Sequence[Rendered], encode: Encode, *, chat: Chat, max_length: int
+    state: object, questions: Sequence[Rendered], encode: EncodeAll, *, chat: Chat, max_length: int
 ) -> Compiled:
     """All rows of a request, or `Refused` before anything is sent: with reason `tokens` for a row above
-    `max_length`, with reason `size` above `MAX_TOTAL_TOKENS`. Nothing is ever cut.
+    `max_length`, with reason `size` above `MAX_TOKENS`. Nothing is ever cut.
     """
     check_questions(len(questions))
     check_candidates(questions)
@@ -127,15 +107,15 @@ def _too_long(question: Rendered, length: int, max_length: int) -> Refused:
 
 
 def _check_total(tokens: int) -> None:
-    if tokens > MAX_TOTAL_TOKENS:
-        message = f"the candidates of the request have more than {MAX_TOTAL_TOKENS} tokens in total"
+    if tokens > MAX_TOKENS:
+        message = f"the candidates of the request have more than {MAX_TOKENS} tokens in total"
         raise Refused(message, ("questions",), reason="size")
 
 
 class _Rows:
     """Encodes the rows of one request: `start`, which all of them begin with, and the rest of each."""
 
-    def __init__(self, start: str, suffix: str, encode: Encode, first: str, max_length: int) -> None:
+    def __init__(self, start: str, suffix: str, encode: EncodeAll, first: str, max_length: int) -> None:
         head, end = encode([start, first + suffix])
         split = True
         # A text that is too long by far is not encoded again: at the seam a few tokens could change and no more.

@@ -27,11 +27,12 @@ from executor_host.executors.cua_s1 import checkpoint as cua_s1_checkpoint  # no
 from executor_host.executors.cua_s1 import executor as cua_s1  # noqa: E402
 from executor_host.executors.cua_s1.executor import CuaS1Executor  # noqa: E402
 from frontend.families.base import Decision  # noqa: E402
-from frontend.families.cua_s1 import grammar, native, prompt  # noqa: E402
+from frontend.families.cua_s1 import grammar, prompt  # noqa: E402
 from frontend.families.cua_s1.processor import CuaS1Processor  # noqa: E402
 from frontend.families.cua_s1.profile import CuaS1Native  # noqa: E402
 from frontend.http.systemone import parse_request  # noqa: E402
 from frontend.requests.answers import ChoiceAnswer  # noqa: E402
+from protocol.contracts.cua_s1 import MODEL_ID, REVISION  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402
@@ -228,7 +229,7 @@ def test_equal_identities_mean_equal_answers(base: Path, copy: Path) -> None:
 
 def test_the_pins_are_the_published_ones() -> None:
     """To the digit, and the released adapter has exactly the tensors that are looked for."""
-    assert cua_s1_checkpoint.REVISION == native.ADAPTER_REVISION == "16818868b0cc7813808aae4e87b417657046ab79"
+    assert REVISION == "16818868b0cc7813808aae4e87b417657046ab79"
     assert {name: (size, digest[:8]) for name, (size, digest) in cua_s1_checkpoint.RELEASED.items()} == {
         "config.json": (3161, "ddc63e1c"),
         "tokenizer.json": (12807982, "5f9e4d49"),
@@ -257,7 +258,7 @@ def test_the_pins_are_the_published_ones() -> None:
 
 def test_a_claimed_revision_must_have_its_bytes(base: Path, merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes first, then hashes; an export has none to compare with."""
-    claim = {"device": "cpu", "revision": cua_s1_checkpoint.REVISION}
+    claim = {"device": "cpu", "revision": REVISION}
     with pytest.raises(ConfigurationError, match=r"config\.json has \d+ bytes; the released file has 3161"):
         CuaS1Executor(str(base), claim).load(lambda fraction, note: None)
     with pytest.raises(ConfigurationError, match="merged export"):
@@ -267,7 +268,7 @@ def test_a_claimed_revision_must_have_its_bytes(base: Path, merged: Path, monkey
     }
     monkeypatch.setattr(cua_s1_checkpoint, "RELEASED", files)
     facts = CuaS1Executor(str(base), claim).load(lambda fraction, note: None)
-    assert (facts["released"], facts["checkpoint_revision"]) == (True, cua_s1_checkpoint.REVISION)
+    assert (facts["released"], facts["checkpoint_revision"]) == (True, REVISION)
     monkeypatch.setitem(files, "text/adapter_config.json", (files["text/adapter_config.json"][0], "0" * 64))
     with pytest.raises(ConfigurationError, match=r"text/adapter_config\.json is not the released file"):
         CuaS1Executor(str(base), claim).load(lambda fraction, note: None)
@@ -557,7 +558,7 @@ def test_both_profiles_agree(both: Both) -> None:
     """On the same checkpoint, before rounding."""
     profile = CuaS1Native(both.processor)
     questions = {name: {"instructions": None} | fields for name, fields in QUESTIONS.items()}
-    body = {"model": grammar.MODEL, "state": "Dialog: Update installed.", "questions": questions}
+    body = {"model": MODEL_ID, "state": "Dialog: Update installed.", "questions": questions}
     prepared = profile.prepare(json.dumps(body).encode())
     kept = [
         profile.absorb(prepared, index, both.executor.execute(unit, FakeCall()))
@@ -576,8 +577,8 @@ def test_bfloat16_states_are_widened(base: Path) -> None:
     state = rough.state(range(100, 150))
     assert np.array_equal(torch.from_numpy(state.copy()).bfloat16().float().numpy(), state)
     for one, other in zip(
-        rough.executor._backbone._model.parameters(),  # type: ignore[union-attr]
-        exact.executor._backbone._model.parameters(),  # type: ignore[union-attr]
+        rough.executor._model._model.parameters(),  # type: ignore[union-attr]
+        exact.executor._model._model.parameters(),  # type: ignore[union-attr]
         strict=True,
     ):
         assert torch.equal(one.float(), other)
@@ -608,7 +609,7 @@ def test_a_device_without_memory_is_fatal(both: Both, monkeypatch: pytest.Monkey
     def fail(*arguments: object) -> None:
         raise raised
 
-    monkeypatch.setattr(both.executor._backbone, "read", fail)
+    monkeypatch.setattr(both.executor._model, "read", fail)
     payload = PromptRequest(np.ones(3, np.int32))
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         both.executor.execute(payload, FakeCall())
@@ -619,7 +620,7 @@ def test_a_device_without_memory_is_fatal(both: Both, monkeypatch: pytest.Monkey
 
 def test_the_warm_up_is_the_familys_own_request(both: Both) -> None:
     """As the front renders it."""
-    body = {"model": grammar.MODEL, "state": "Dialog: Update installed.", "questions": {"q": CLOSE}}
+    body = {"model": MODEL_ID, "state": "Dialog: Update installed.", "questions": {"q": CLOSE}}
     request = grammar.parse(body)
     assert prompt.chat_text(prompt.json_text(request.state), request.choices[0]) == cua_s1.WARM_UP
 

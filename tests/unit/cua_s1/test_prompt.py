@@ -8,18 +8,9 @@ from typing import Any
 import pytest
 
 from frontend.families.cua_s1.processor import CuaS1Processor
-from frontend.families.cua_s1.prompt import (
-    CHAT,
-    MAX_PROMPT_TOKENS,
-    SYSTEM,
-    Refused,
-    chat_text,
-    json_text,
-    label,
-    prompts,
-    user_text,
-)
+from frontend.families.cua_s1.prompt import Refused, chat_text, json_text, label, prompts, user_text
 from frontend.requests.questions import Choice
+from protocol.contracts.cua_s1 import CHAT, MAX_PROMPT_TOKENS, SYSTEM
 from tests.unit.cua_s1.helpers import FIXTURE, FIXTURE_STATE
 
 USER = """Goal: Submit the verified form.

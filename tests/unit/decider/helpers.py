@@ -8,10 +8,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from frontend.families.decider.config import Temperatures, read_config
 from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import row_texts
-from frontend.families.decider.tokens import Vocabulary, label_names
+from frontend.families.decider.tokens import Vocabulary
+from protocol.contracts.decider import Temperatures, label_names, read_config
 from protocol.payloads import RowsRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))

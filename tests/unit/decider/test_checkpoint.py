@@ -12,8 +12,10 @@ import pytest
 
 from frontend.families import checkpoints
 from frontend.families.base import AssetError
-from frontend.families.decider.checkpoint import FILES, load
-from frontend.families.decider.config import ConfigError, Temperatures, read_config
+from frontend.families.decider.checkpoint import load
+from protocol.contracts.agreement import ContractError
+from protocol.contracts.decider import FRONT_FILES as FILES
+from protocol.contracts.decider import Temperatures, read_config
 from tests.unit.decider.helpers import RELEASED
 
 
@@ -70,7 +72,7 @@ def test_temperatures_are_float32() -> None:
 )
 def test_other_configurations_are_refused(change: dict[str, Any], named: str) -> None:
     """Whatever would have other prompts or another calibration, by the name of the field."""
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ContractError, match=named):
         read_config(RELEASED | change)
 
 
@@ -78,9 +80,9 @@ def test_required_fields_are_required() -> None:
     """Nothing that decides the prompts or the temperature has a default."""
     for name in (*RELEASED,):
         if name != "temperature_by_type":
-            with pytest.raises(ConfigError, match=name):
+            with pytest.raises(ContractError, match=name):
                 read_config({key: value for key, value in RELEASED.items() if key != name})
-    with pytest.raises(ConfigError):
+    with pytest.raises(ContractError):
         read_config([])
 
 

@@ -28,6 +28,7 @@ from executor_host.errors import (  # noqa: E402
 )
 from executor_host.executors.decider import checkpoint as decider_checkpoint  # noqa: E402
 from executor_host.executors.decider.executor import DeciderExecutor  # noqa: E402
+from protocol.contracts.decider import REVISION  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready, Result  # noqa: E402
@@ -162,7 +163,7 @@ def test_equal_identities_mean_equal_answers(folder: Path, copy: Path) -> None:
 
 def test_a_claimed_revision_must_have_its_bytes(folder: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes first, then hashes; without the claim the facts say that it is not the released one."""
-    claim = {"device": "cpu", "revision": decider_checkpoint.REVISION}
+    claim = {"device": "cpu", "revision": REVISION}
     with pytest.raises(ConfigurationError, match=r"config\.json has \d+ bytes; the released file has 1790"):
         DeciderExecutor(str(folder), claim).load(lambda fraction, note: None)
     files = {
@@ -172,7 +173,7 @@ def test_a_claimed_revision_must_have_its_bytes(folder: Path, copy: Path, monkey
     monkeypatch.setattr(decider_checkpoint, "RELEASED", files)
     facts = DeciderExecutor(str(folder), claim).load(lambda fraction, note: None)
     assert facts["released"] is True
-    assert facts["checkpoint_revision"] == decider_checkpoint.REVISION
+    assert facts["checkpoint_revision"] == REVISION
     weights = bytearray((copy / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copy / "model.safetensors").write_bytes(weights)
@@ -183,7 +184,7 @@ def test_a_claimed_revision_must_have_its_bytes(folder: Path, copy: Path, monkey
 
 def test_the_pins_are_those_of_the_contract() -> None:
     """To the digit."""
-    assert decider_checkpoint.REVISION == "533964dae8be954c5b5e19fa4948e48408094c1e"
+    assert REVISION == "533964dae8be954c5b5e19fa4948e48408094c1e"
     assert {name: (size, digest[:8]) for name, (size, digest) in decider_checkpoint.RELEASED.items()} == {
         "config.json": (1790, "6cb8daca"),
         "decider_config.json": (1240, "6e4891f2"),
@@ -464,8 +465,8 @@ def test_numbers_that_are_none_are_an_error(folder: Path, value: float) -> None:
         executor.execute(request, FakeCall())
     executor._head[1:3, 0] = 0.0
     executor.execute(request, FakeCall())
-    assert executor._backbone is not None
-    executor._backbone._model.norm.weight[5] = value
+    assert executor._model is not None
+    executor._model._model.norm.weight[5] = value
     with pytest.raises(NonFinite):
         executor.execute(request, FakeCall())
 
@@ -473,7 +474,7 @@ def test_numbers_that_are_none_are_an_error(folder: Path, value: float) -> None:
 def test_a_device_without_memory_is_fatal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is waited for all the same; other errors pass as they are."""
     executor = start(folder)
-    backbone = executor._backbone
+    backbone = executor._model
     assert backbone is not None
     waited: list[str] = []
     raised: Exception = torch.OutOfMemoryError("CUDA out of memory")
@@ -482,7 +483,7 @@ def test_a_device_without_memory_is_fatal(folder: Path, monkeypatch: pytest.Monk
         raise raised
 
     monkeypatch.setattr(backbone, "read", fail)
-    monkeypatch.setattr(backbone, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append("waited"))
     request = rows_request([[1]], [2], [0])
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         executor.execute(request, FakeCall())

@@ -13,7 +13,8 @@ import pytest
 from frontend.families.decider import grammar
 from frontend.families.decider.rendering import annotated, json_text, state_text
 from frontend.families.decider.rows import compile_rows
-from frontend.families.decider.tokens import LABELS, Vocabulary, label_names
+from frontend.families.decider.tokens import Vocabulary
+from protocol.contracts.decider import LABELS, label_names
 from tests.unit.decider.helpers import GOLDEN, rows_of, texts_of
 
 VECTORS: dict[str, dict[str, Any]] = {vector["name"]: vector for vector in GOLDEN["rows"]}

@@ -14,8 +14,8 @@ from frontend.errors import InternalError, Unavailable  # noqa: E402
 from frontend.families.base import Prepared  # noqa: E402
 from frontend.families.decider.processor import DeciderProcessor  # noqa: E402
 from frontend.families.decider.profile import DeciderNative, shortest  # noqa: E402
-from frontend.families.decider.rows import MAX_STATE_TOKENS  # noqa: E402
 from frontend.families.native import HostView, NativeRefusal  # noqa: E402
+from protocol.contracts.decider import MAX_STATE_TOKENS  # noqa: E402
 from protocol.payloads import RowsRequest  # noqa: E402
 
 

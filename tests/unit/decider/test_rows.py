@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from frontend.families.decider.rendering import Rendered, question
-from frontend.families.decider.rows import MAX_ROW_TOKENS, MAX_ROWS, MAX_STATE_TOKENS, compile_rows, row_texts
-from frontend.families.decider.tokens import NoLabels, Vocabulary
+from frontend.families.decider.rows import compile_rows, row_texts
+from frontend.families.decider.tokens import Vocabulary
 from frontend.families.refusal import Refused
+from protocol.contracts.agreement import ContractError
+from protocol.contracts.decider import MAX_ROW_TOKENS, MAX_ROWS, MAX_STATE_TOKENS
 from tests.unit.decider.helpers import letters, rows_of
 
 LETTERS = letters()
@@ -136,9 +138,9 @@ def test_tokenizing_stops_at_the_first_row_that_is_too_long() -> None:
 def test_a_vocabulary_needs_255_different_labels() -> None:
     """Names that are one token, in order, until there are enough; fewer, or equal ones, are refused."""
     assert (LETTERS.names[0], LETTERS.names[26], len(LETTERS.labels)) == ("A", "AA", 255)
-    with pytest.raises(NoLabels):
+    with pytest.raises(ContractError):
         Vocabulary.of(lambda text: [ord(letter) for letter in text])
-    with pytest.raises(NoLabels):
+    with pytest.raises(ContractError):
         Vocabulary.of(lambda text: [7])
     every_other = Vocabulary.of(lambda text: [hash(text)] if sum(map(ord, text)) % 2 else [1, 2])
     assert every_other.names[:3] == ("A", "C", "E")

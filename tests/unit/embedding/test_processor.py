@@ -199,7 +199,10 @@ def test_the_host_must_have_loaded_the_same_files(texts: Path, processor: Embedd
         (lambda folder: (folder / "sentence_bert_config.json").write_text("["), "is not JSON"),
         (lambda folder: (folder / "sentence_bert_config.json").write_text("[]"), "is not a JSON object"),
         (lambda folder: (folder / "sentence_bert_config.json").unlink(), "does not say how many tokens"),
-        (lambda folder: (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 0}'), "does not say"),
+        (
+            lambda folder: (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 0}'),
+            "is 0; a number",
+        ),
     ],
     ids=["tokenizer", "no tokenizer", "JSON", "object", "no limit", "zero"],
 )

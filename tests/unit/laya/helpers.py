@@ -12,10 +12,10 @@ import numpy as np
 
 from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya import grammar
-from frontend.families.laya.config import Temperatures, read_config
 from frontend.families.laya.finishing import Logits
 from frontend.families.laya.rendering import Rendered, for_tokens, question
-from frontend.families.laya.rows import Compiled, Special, compile_rows
+from frontend.families.laya.rows import Compiled, compile_rows
+from protocol.contracts.laya import Special, Temperatures, read_config
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 """The published vectors of the family."""

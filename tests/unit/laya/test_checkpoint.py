@@ -163,7 +163,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "tokenizer" / "tokenizer.json").write_text("{}"),
         r"tokenizer\.json is not a tokenizer",
     ),
-    "another language": (other_language, r"does not have \[MASK\]: not the English checkpoint"),
+    "another language": (other_language, r"does not have \[MASK\] as one token: not the English checkpoint"),
 }
 
 

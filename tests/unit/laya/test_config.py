@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from frontend.families.laya.config import ConfigError, bucket, read_config, usable
+from protocol.contracts.agreement import ContractError
+from protocol.contracts.laya import bucket, read_config, usable
 from tests.unit.laya.helpers import GOLDEN, TEMPERATURES
 
 
@@ -74,5 +75,5 @@ def test_a_document_without_temperatures() -> None:
     ],
 )
 def test_another_model_is_refused_by_the_field(document: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ContractError, match=message):
         read_config(document)

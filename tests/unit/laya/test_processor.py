@@ -14,10 +14,11 @@ import pytest
 from frontend.errors import InternalError, InvalidRequest, TokensExceeded, Unavailable
 from frontend.families.base import AssetError, Prepared
 from frontend.families.laya import finishing, native
-from frontend.families.laya.checkpoint import FILES, load
+from frontend.families.laya.checkpoint import load
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from frontend.http.systemone import parse_request
+from protocol.contracts.laya import FRONT_FILES as FILES
 from protocol.options import OptionError
 from protocol.payloads import MarkedRowsRequest
 from tests.unit.laya.helpers import QUESTIONS, logits

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from frontend.families.laya.rows import MAX_MARKERS, MAX_QUESTIONS, width
+from frontend.families.laya.rows import width
 from frontend.families.refusal import Refused
+from protocol.contracts.laya import MAX_MARKERS, MAX_ROWS
 from tests.unit.laya.helpers import QUESTIONS, SPECIAL, compiled
 
 NOUL = {"type": "noul", "instructions": "i"}
@@ -132,9 +133,9 @@ def test_nothing_is_cut_up_to_the_limits() -> None:
 
 def test_the_number_of_questions() -> None:
     """16 are taken, 17 are not."""
-    assert compiled("s", {str(i): NOUL for i in range(MAX_QUESTIONS)}).payload is not None
+    assert compiled("s", {str(i): NOUL for i in range(MAX_ROWS)}).payload is not None
     with pytest.raises(Refused, match=r"^at most 16 questions per CUDA request$"):
-        compiled("s", {str(i): NOUL for i in range(MAX_QUESTIONS + 1)})
+        compiled("s", {str(i): NOUL for i in range(MAX_ROWS + 1)})
 
 
 def test_the_number_of_options() -> None:

@@ -8,8 +8,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from frontend.families.open_jev.rows import Chat, Compiled, compile_rows
+from frontend.families.open_jev.rows import Compiled, compile_rows
 from frontend.requests.questions import Choice, Noul, Question, Score
+from protocol.contracts.open_jev import Chat
 from protocol.payloads import RowsRequest
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))

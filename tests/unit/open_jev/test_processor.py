@@ -105,7 +105,7 @@ def test_too_long_and_too_much(processor: OpenJevProcessor, folder: Path, monkey
     with pytest.raises(InvalidRequest, match="candidate limit"):
         prepare(processor)
     monkeypatch.setattr(rows, "MAX_ROWS", 6)
-    monkeypatch.setattr(rows, "MAX_TOTAL_TOKENS", 100)
+    monkeypatch.setattr(rows, "MAX_TOKENS", 100)
     with pytest.raises(RequestTooLarge):
         prepare(processor)
 
@@ -179,9 +179,9 @@ def test_a_folder_is_read_once_until_it_changes(tmp_path: Path) -> None:
     path = str(tiny_open_jev.write_texts(tmp_path / "a"))
     assert load(path) is load(path)
     tiny_open_jev.write_texts(tmp_path / "a", temperature=2)
-    assert load(path).temperature == 2.0
-    assert load(path, None, 77).max_length == 77
-    assert load(path).max_length == 4096
+    assert load(path).terms.temperature == 2.0
+    assert load(path, None, 77).terms.max_length == 77
+    assert load(path).terms.max_length == 4096
 
 
 @pytest.mark.parametrize(

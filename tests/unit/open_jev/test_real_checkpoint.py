@@ -10,7 +10,8 @@ import pytest
 
 from frontend.families.open_jev import grammar
 from frontend.families.open_jev.checkpoint import Checkpoint, load
-from frontend.families.open_jev.rows import DEFAULT_CHAT, compile_rows
+from frontend.families.open_jev.rows import compile_rows
+from protocol.contracts.open_jev import DEFAULT_CHAT
 from tests.helpers.calls import FakeCall
 from tests.unit.open_jev.helpers import GOLDEN, QUESTIONS, rows_of
 
@@ -30,15 +31,15 @@ def checkpoint() -> Checkpoint:
 
 def test_it_is_a_released_one(checkpoint: Checkpoint) -> None:
     """Chat and temperature as published."""
-    assert checkpoint.chat == DEFAULT_CHAT
-    assert checkpoint.temperature == TEMPERATURES[checkpoint.model_id]
+    assert checkpoint.terms.chat == DEFAULT_CHAT
+    assert checkpoint.terms.temperature == TEMPERATURES[checkpoint.terms.model_id]
 
 
 @pytest.mark.parametrize("vector", GOLDEN["tokens"], ids=["candidates", "noul"])
 def test_published_rows(checkpoint: Checkpoint, vector: dict[str, Any]) -> None:
     """Every token id of every published row; usage is their sum."""
     asked = grammar.parse({**vector["request"], "model": None}, ())
-    made = compile_rows(asked.state, asked.questions, checkpoint.encode, chat=checkpoint.chat, max_length=4096)
+    made = compile_rows(asked.state, asked.questions, checkpoint.encode, chat=checkpoint.terms.chat, max_length=4096)
     assert rows_of(made.payload) == vector["rows"]
     assert made.tokens == vector["total"]
 
@@ -58,9 +59,9 @@ def test_a_decision(checkpoint: Checkpoint) -> None:
     assert facts["released"] is True
     state = "The customer was charged twice for one order and asks for the money back."
     asked = grammar.parse({"state": state, "questions": QUESTIONS}, ())
-    made = compile_rows(asked.state, asked.questions, checkpoint.encode, chat=checkpoint.chat, max_length=4096)
+    made = compile_rows(asked.state, asked.questions, checkpoint.encode, chat=checkpoint.terms.chat, max_length=4096)
     output = executor.execute(made.payload, FakeCall())
-    answers = native.answers(asked.questions, output["logits"].tolist(), checkpoint.temperature)
+    answers = native.answers(asked.questions, output["logits"].tolist(), checkpoint.terms.temperature)
     assert answers["route"]["choice"] == "billing"
     assert answers["refund"]["noul"] > 0.5
     executor.close()

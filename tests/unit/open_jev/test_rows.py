@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from frontend.families.checkpoints import EncodeAll as Encode
 from frontend.families.open_jev import rows as module
 from frontend.families.open_jev.checkpoint import Checkpoint
 from frontend.families.open_jev.rendering import question
-from frontend.families.open_jev.rows import DEFAULT_CHAT, Encode, compile_rows
+from frontend.families.open_jev.rows import compile_rows
 from frontend.families.refusal import Refused
+from protocol.contracts.open_jev import DEFAULT_CHAT
 from tests.unit.open_jev.helpers import CHAT, QUESTIONS, compiled, letters, rows_of, texts_of
 
 np = pytest.importorskip("numpy")
@@ -72,9 +74,9 @@ def test_the_first_question_that_is_too_long_is_named() -> None:
 def test_all_rows_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours: the family's own limits allow a message of a gigabyte."""
     total = compiled("s", QUESTIONS).tokens
-    monkeypatch.setattr(module, "MAX_TOTAL_TOKENS", total)
+    monkeypatch.setattr(module, "MAX_TOKENS", total)
     assert compiled("s", QUESTIONS).tokens == total
-    monkeypatch.setattr(module, "MAX_TOTAL_TOKENS", total - 1)
+    monkeypatch.setattr(module, "MAX_TOKENS", total - 1)
     with pytest.raises(Refused, match="in total") as caught:
         compiled("s", QUESTIONS)
     assert caught.value.reason == "size"
@@ -115,7 +117,7 @@ STATES: list[Any] = [
 def test_encoding_the_state_once_changes_nothing(checkpoint: Checkpoint, state: Any) -> None:
     """Every row is what the tokenizer makes of the whole text, line breaks and special tokens at the seam included."""
     asked = [question(name, fields) for name, fields in QUESTIONS.items()]
-    made = compile_rows(state, asked, checkpoint.encode, chat=checkpoint.chat, max_length=4096)
+    made = compile_rows(state, asked, checkpoint.encode, chat=checkpoint.terms.chat, max_length=4096)
     assert rows_of(made.payload) == whole(state, asked, checkpoint.encode)
 
 
@@ -127,7 +129,7 @@ def test_a_tokenizer_that_joins_the_two_sides_is_noticed(checkpoint: Checkpoint)
         return [[ord(letter) for letter in text.replace("\n\nQ", "\n\x01")] for text in texts]
 
     asked = [question(name, fields) for name, fields in QUESTIONS.items()]
-    made = compile_rows("s", asked, joining, chat=checkpoint.chat, max_length=4096)
+    made = compile_rows("s", asked, joining, chat=checkpoint.terms.chat, max_length=4096)
     assert rows_of(made.payload) == whole("s", asked, joining)
 
 

@@ -12,7 +12,8 @@ import pytest
 from frontend.errors import Cancelled, DeadlineExceeded, Misuse
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import SchedulerStatistics, SerialScheduler
+from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.statistics import SchedulerStatistics
 from tests.unit.runtime.fakes import FakeHost, admitted, new_context, request, spawn
 from tests.virtual_time import settle, virtual, virtual_loop
 

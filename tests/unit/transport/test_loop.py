@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import zmq
 
-from frontend.serving import sockets
 from protocol import limits
+from protocol.transport import loop as loop_socket
+from protocol.transport import loop as sockets
+from protocol.transport.calls import readable
 from tests.helpers.fake_host import until, zmq_context
 
 
@@ -176,3 +178,60 @@ async def test_the_socket_file_of_a_listener_is_where_it_was_asked_to_be(
     listener = sockets.listen(asyncio.get_running_loop(), context, address, ignore)
     assert Path(address.removeprefix("ipc://")).is_socket()
     listener.close()
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, loop_socket.TURN_MESSAGES), (loop_socket.BYTES_AS_A_MESSAGE, 32)])
+async def test_a_peer_that_floods_us_leaves_each_turn_to_others(
+    context: zmq.Context[Any], address: str, size: int, most: int
+) -> None:
+    """What else the loop has to do comes after a turn's share of messages, fewer when they are large; all arrive."""
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+    marks: list[int] = []
+
+    def receive(frames: list[bytes]) -> None:
+        if not heard:
+            while not arrived():
+                pass
+        heard.append(len(frames[1]))
+        if len(heard) == 1:
+            loop.call_soon(lambda: marks.append(len(heard)))
+
+    listener = sockets.listen(loop, context, address, receive)
+    dialler = sockets.dial(loop, context, address, ignore, identity="a")
+    unread = sockets.listen(loop, context, f"{address}2", ignore)
+    last = sockets.dial(loop, context, f"{address}2", ignore, identity="b")
+
+    def arrived() -> bool:
+        """Both sockets' messages go through the library's one thread, the flood first."""
+        return readable(unread._socket)
+
+    for _ in range(200):
+        dialler.send([b"x" * size])
+    last.send([b"behind the flood"])
+    unread._receive = lambda frames: None
+    loop.remove_reader(unread._descriptor)
+    await until(lambda: len(heard) == 200)
+    assert marks == [most]
+    for socket in (listener, dialler, unread, last):
+        socket.close()
+
+
+async def test_a_peer_that_connects_again_has_its_identity_back(context: zmq.Context[Any], address: str) -> None:
+    """Its second connection takes over from the first, which the other side still holds for alive."""
+    loop = asyncio.get_running_loop()
+    heard: list[list[bytes]] = []
+    listener = sockets.listen(loop, context, address, heard.append)
+    first_answers: list[list[bytes]] = []
+    second_answers: list[list[bytes]] = []
+    first = sockets.dial(loop, context, address, first_answers.append, identity="a")
+    first.send([b"1"])
+    await until(lambda: len(heard) == 1)
+    second = sockets.dial(loop, context, address, second_answers.append, identity="a")
+    second.send([b"2"])
+    await until(lambda: len(heard) == 2)
+    listener.send([b"a", b"answer"])
+    await until(lambda: second_answers)
+    assert (first_answers, second_answers) == ([], [[b"answer"]])
+    for socket in (listener, first, second):
+        socket.close()
