@@ -43,6 +43,12 @@ enough that what was mended is found out."""
 MAX_POISONED: Final = 1_024
 """Requests that are remembered because a host ended while it executed them, with 100 bytes each."""
 
+REPORT_ENTRIES: Final = 64
+"""Of what a host reports of itself, the first so many are kept; it has a dozen."""
+
+REPORT_TEXT_CHARS: Final = 200
+"""A longer text in such a report is left out; the longest is the name of a state."""
+
 RESTART_WAIT_S: Final = 5.0
 """A newcomer waits for a host that is expected back within this time, else it is refused with Retry-After.
 The longest Retry-After we send: what we would tell the client to wait, we may as well wait for it."""

@@ -68,12 +68,16 @@ class Maker:
     """Makes the processors of one deployment. Belongs to the event loop's thread."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, name: str, family: families.Family, row: Mapping[str, Any]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        family: families.Family,
+        options: Mapping[str, Any],
+        path: str | None,
     ) -> None:
-        """`row`: the deployment's row in the supervisor's table."""
+        """Of the deployment's row in the supervisor's table."""
         self._loop, self._name, self._family = loop, name, family
-        self._options: Mapping[str, Any] = row["options"]
-        self._path: str | None = row.get("path")
+        self._options, self._path = options, path
 
     def begin(self, facts: Mapping[str, object], on_made: Callable[[Made], None]) -> None:
         """Make one of `facts`; `on_made` is called once, in a later turn of the loop, after

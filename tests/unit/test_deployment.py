@@ -20,7 +20,7 @@ from frontend.serving.deployment import Deployment
 from frontend.serving.replica import Availability
 from frontend.serving.server import Server, ServerLimits
 from protocol import families
-from protocol.messages import HostUp
+from protocol.messages import Execute, HostUp
 from protocol.states import RequestEvent
 from tests.helpers import fake_family
 from tests.helpers.asking import Asking
@@ -203,7 +203,8 @@ async def test_what_a_dead_host_had_not_taken_keeps_its_place(bench: Bench, take
     successor = await bench.host("2-b")
     again = await successor.unit()
     assert (sent.call, again.call) == (2, 1)
-    assert again.message == sent.message
+    assert isinstance(again.message, Execute) and isinstance(sent.message, Execute)
+    assert again.message.payload == sent.message.payload
     successor.answer(again.call)
     await first
     assert not second.done()

@@ -5,28 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zmq
 
 from executor_host.launch.base import (
-    Connection,
-    DeploymentSpec,
     HostLauncher,
     HostSpec,
     ProcessExit,
     ProcessHandle,
 )
 from executor_host.supervision.console import Console
-from executor_host.supervision.directory import RuntimeDirectory
-from executor_host.supervision.host_slot import HostSlot, Surroundings
-from executor_host.supervision.life import ServerLife
+from executor_host.supervision.host_slot import HostSlot
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import HostDown, Message
-from protocol.tensors import Buffer
-from tests.helpers.supervision import minting, spec
+from tests.helpers.supervision import spec, surroundings
 
 GUARD_S = 30.0
 
@@ -62,16 +56,6 @@ class Handle(ProcessHandle):
         return {"front-1": 7}
 
 
-class Lane:
-    """A connection that goes nowhere."""
-
-    def send(self, frames: Sequence[Buffer]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class Launcher(HostLauncher):
     """Does what the test says when a process is wanted."""
 
@@ -85,33 +69,13 @@ class Launcher(HostLauncher):
 class Server:
     """As much of one as a slot works with."""
 
-    def __init__(self, path: Path, start: Callable[[Server], Handle], **fields: object) -> None:
+    def __init__(self, path: Path, start: Callable[[Server], Handle]) -> None:
         self.log = io.StringIO()
-        console = Console(self.log)
-        self.life = ServerLife(console.say)
         self.told: list[Message] = []
         self.events: list[str] = []
-        self.directory = RuntimeDirectory(1, base=str(path))
-        launcher = Launcher(lambda: start(self))
-        around = Surroundings(
-            life=self.life,
-            console=console,
-            directory=self.directory,
-            epoch="e",
-            restarts=0,
-            launcher_of=lambda _: launcher,
-            dial=self._dial,
-            tell_front=self.told.append,
-            mint=minting(),
-            clock=asyncio.get_running_loop().time,
-        )
-        deployment: DeploymentSpec = spec(**fields)
-        self.slot = HostSlot(around, deployment, 0, self)
-
-    def _dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
-        if not address.startswith("ipc://"):
-            raise zmq.ZMQError(zmq.EINVAL)
-        return Lane()
+        around = surroundings(path, Console(self.log), Launcher(lambda: start(self)), self.told.append)
+        self.life, self.directory = around.life, around.directory
+        self.slot = HostSlot(around, spec(), 0, self)
 
     async def until_it_rests(self) -> None:
         async with asyncio.timeout(GUARD_S):
