@@ -11,7 +11,8 @@ access_log = false          # a log line for every request, not only for server 
 tracing = false             # OpenTelemetry spans; needs the extra otel
 max_resident = 4            # optional: how many models may have hosts at once
 max_resident_bytes = 0      # optional: how much memory these may take together
-restarts = 5                # how often in a row a dead process is started again; 0: never
+turn = 10.0                 # seconds a model that is asked for waits before busy ones make room for it; 0: never
+restarts = 5                # how often in a row a process that was never ready is started again; 0: never
 front_limit = 60.0          # seconds the front may be silent before it is replaced; 0: for ever
 admin = "127.0.0.1:8082"    # optional: where operators swap, load and unload models over HTTP
 health = "127.0.0.1:8081"   # optional: where probes are answered from the first moment on
@@ -64,6 +65,7 @@ from frontend.configuration.model import (
     DEFAULT_DRAIN_S,
     DEFAULT_FRONT_LIMIT_S,
     DEFAULT_RESTARTS,
+    DEFAULT_TURN_S,
     Configuration,
     Endpoint,
     HostsConfig,
@@ -164,6 +166,8 @@ def _build(source: TomlDocument) -> Configuration:
     for key in ("max_resident", "max_resident_bytes"):
         if key in server and not 0 < server[key] <= schema.MAX_AMOUNT:
             source.fail(("server", key), f"{server[key]} is not {schema.SERVER[key][1]}")
+    if not 0 <= server.get("turn", 0) <= schema.MAX_SECONDS:
+        source.fail(("server", "turn"), f"{server['turn']} is not {schema.SERVER['turn'][1]}")
     if server.get("tracing") and not _installed(TRACING_MODULE):
         source.fail(("server", "tracing"), "needs OpenTelemetry, which the extra otel installs")
     if not 0 <= server.get("front_limit", 0) <= schema.MAX_SECONDS:
@@ -231,6 +235,7 @@ def _build(source: TomlDocument) -> Configuration:
         restarts=server.get("restarts", DEFAULT_RESTARTS),
         max_resident=server.get("max_resident"),
         max_resident_bytes=server.get("max_resident_bytes"),
+        turn_s=server.get("turn", DEFAULT_TURN_S) or None,
         front_limit_s=server.get("front_limit", DEFAULT_FRONT_LIMIT_S) or None,
         health=own["health"],
         admin=own["admin"],

@@ -17,6 +17,9 @@ DEFAULT_DRAIN_S = 30.0
 DEFAULT_FRONT_LIMIT_S = 60.0
 """Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
 
+DEFAULT_TURN_S = 10.0
+"""A third of the default deadline of a request: there is time to make the room, and to load the model in it."""
+
 DEFAULT_RESTARTS = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -99,6 +102,8 @@ class Configuration:
     """How many models may have hosts at once; None: all."""
     max_resident_bytes: int | None = None
     """How much memory the hosts of all models may take together; None: all there is."""
+    turn_s: float | None = DEFAULT_TURN_S
+    """How long a model that is asked for waits before busy ones make room for it; None: until they are idle."""
     keys: Path | None = None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...] = ()

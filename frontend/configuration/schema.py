@@ -37,6 +37,7 @@ SERVER: Final[Schema] = {
     "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
     "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
     "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
+    "turn": ((int, float), f"seconds, 0 (never) to {MAX_SECONDS}"),
     "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
     "health": ((str,), "ADDRESS:PORT"),
     "limits": ((dict,), "a table"),

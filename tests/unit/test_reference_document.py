@@ -101,6 +101,7 @@ def test_the_limits_of_the_sample_are_the_defaults() -> None:
     assert server["request_timeout"] == defaults.request_timeout_s
     assert server["drain"] == load.DEFAULT_DRAIN_S
     assert server["restarts"] == load.DEFAULT_RESTARTS
+    assert server["turn"] == load.DEFAULT_TURN_S
     assert server["front_limit"] == load.DEFAULT_FRONT_LIMIT_S
 
 
