@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from executor_host.launch.aside import aside
-from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.memory import checkpoint_bytes
 from executor_host.supervision.host_slot import HostSlot, Surroundings
 from executor_host.supervision.hosts import Hosts
 from executor_host.supervision.residency import Bounds, Residency
 from protocol.exits import ServeExit
 from protocol.messages import Deployment
+from protocol.models import DeploymentSpec
 from protocol.states import Role
 
 SIZE_LIMIT_S = 10.0

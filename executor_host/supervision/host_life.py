@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from executor_host.launch.base import DeploymentSpec, ProcessExit
+from executor_host.launch.base import ProcessExit
 from executor_host.supervision.console import Console
 from executor_host.supervision.incarnation import Incarnation, Launched
 from executor_host.supervision.policy import RestartPolicy
@@ -21,6 +21,7 @@ from protocol.exits import HostExit
 from protocol.frames import encode
 from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import Bye, Drain, Failure, HostDown, HostUp, Message, Progress, Ready, Status, Welcome
+from protocol.models import DeploymentSpec
 from protocol.states import SLOT, HostEvent, HostState, Machine, SlotEvent, SlotState
 
 

@@ -21,7 +21,6 @@ from executor_host.launch import stacks
 from executor_host.launch.base import (
     LAST_WORDS_CHARS,
     Connection,
-    DeploymentSpec,
     HostLauncher,
     HostSpec,
     ProcessExit,
@@ -39,6 +38,7 @@ from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import Hello, Lane, Message, Ready
+from protocol.models import DeploymentSpec
 
 Receive = Callable[[list[bytes]], None]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessExit, ProcessHandle
+from executor_host.launch.base import Connection, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.supervision.console import Console
 from executor_host.supervision.directory import RuntimeDirectory
 from executor_host.supervision.host_life import HostLife
@@ -18,6 +17,7 @@ from executor_host.supervision.incarnation import Launched
 from executor_host.supervision.life import ServerLife
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from protocol.messages import HostDown, HostUp, Message, Progress, Ready, Welcome
+from protocol.models import DeploymentSpec
 from protocol.tensors import Buffer
 
 DATA = "ipc:///run/framehost-0/1/launch/1/d"
@@ -43,7 +43,7 @@ def minting() -> Callable[[], str]:
 
 def spec(**fields: Any) -> DeploymentSpec:
     """A deployment of the toy family."""
-    return dataclasses.replace(DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={}), **fields)
+    return DeploymentSpec(**{"id": "m@1", "name": "m", "family": "toy", **fields})
 
 
 class HostWorld:

@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from executor_host.launch import local
-from executor_host.launch.base import DeploymentSpec, HostSpec, ProcessExit
+from executor_host.launch.base import HostSpec, ProcessExit
 from executor_host.launch.local import LocalLauncher, LocalProcess, start_process
 from executor_host.launch.output import LINE_BYTES, TAIL_BYTES
+from protocol.models import DeploymentSpec
 from tests.process.harness import TOY, alive, wait_for
 
 
