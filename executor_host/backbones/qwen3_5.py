@@ -22,7 +22,6 @@ Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import kept, packing, prefix
+from executor_host.backbones import forks, kept, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -327,7 +326,7 @@ class Qwen35:
             ):
                 check()
                 tokens, last = self._upload([ends[end] for end in chunk])
-                cache = self._fork(state, len(chunk))
+                cache = forks.fork(state.cache, len(chunk))
                 hidden.append(_at(self._pass(tokens, state.tokens, cache), last))
                 del cache  # before the next chunk makes its own
         return hidden
@@ -337,7 +336,7 @@ class Qwen35:
         if state is None:
             cache, before = self._empty_cache(), 0
         else:
-            cache, before = self._fork(state, 1), state.tokens
+            cache, before = forks.fork(state.cache, 1), state.tokens
         self._extend(cache, tokens, before)
         return _State(cache, before + len(tokens))
 
@@ -350,16 +349,6 @@ class Qwen35:
         """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache)
-
-    def _fork(self, state: _State, rows: int) -> Any:
-        """A cache that holds the state `rows` times and shares no memory with it: the linear layers write theirs in
-        place."""
-        import torch
-
-        fork = copy.deepcopy(state.cache)
-        if rows > 1:
-            fork.reorder_cache(torch.zeros(rows, dtype=torch.int64, device=self.device))
-        return fork
 
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
@@ -376,8 +365,8 @@ class Qwen35:
         config, size = self._model.config, self.dtype.itemsize
         attention = config.layer_types.count("full_attention")
         linear = config.num_hidden_layers - attention
-        # The keys and values of a copy exist twice while its ends are appended to them.
-        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (2 * tokens + longest) * size
+        # The keys and values of the state are views until the ends are appended to them.
+        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
         keys = config.linear_num_key_heads * config.linear_key_head_dim
         values = config.linear_num_value_heads * config.linear_value_head_dim
         recurrent = values * config.linear_key_head_dim * 4
