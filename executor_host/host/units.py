@@ -200,7 +200,7 @@ class Units:
         traceback.print_exception(error)
         self._board.failed += 1
         if self._family.retire_on_error and not FAILURES[code].retire:
-            return failure("fatal", "execution failed; the model is being restarted", fatal=True)
+            return failure(code, "execution failed; the model is being restarted", fatal=True)
         tried = f" (executed {times} times, the last time alone)" if times > 1 else ""
         return failure(code, f"{message}{tried}", fatal=FAILURES[code].retire)
 
