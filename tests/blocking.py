@@ -35,9 +35,6 @@ ALLOWED: Final = {
     "frontend/http/openapi.py": {
         "_data": "reads a file of the package, once for the life of the process",
     },
-    "frontend/serving/deployment.py": {
-        "_make_processor": "reads the checkpoint's files when a table or a host arrives; other requests wait",
-    },
     "protocol/transport/authentication.py": {
         "in_thread": "is the host's, which has no loop",
     },
