@@ -22,9 +22,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from executor_host import inspection
 from executor_host.launch.aside import aside
-from executor_host.launch.base import DeploymentSpec, RemoteHosts
+from executor_host.launch.base import RemoteHosts
 from executor_host.supervision import stop_signals
 from executor_host.supervision.build import LAST_LINES_S, Settings, build
 from executor_host.supervision.directory import DirectoryError
@@ -35,10 +37,12 @@ from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
 from frontend.cli.serve import configured, hint
 from frontend.configuration import keys
-from frontend.configuration import load as config
-from frontend.configuration.model import Configuration, Endpoint, ModelConfig, exposed
+from frontend.configuration.endpoints import Endpoint
+from frontend.configuration.model import Configuration, exposed
+from frontend.configuration.successor import successor
 from frontend.configuration.toml_file import ConfigurationError
 from protocol.exits import ServeExit
+from protocol.models import DeploymentSpec, NamedModel
 
 SETTINGS_LIMIT_S = 10.0
 """How long a look at what an order names may take. A folder on a hung file system would take for ever."""
@@ -55,7 +59,7 @@ def _settings(configuration: Configuration, models: _Models) -> Settings:
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
-        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes),
+        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),
         restarts=configuration.restarts,
         front_limit_s=configuration.front_limit_s,
         drain_s=configuration.drain_s,
@@ -88,30 +92,15 @@ class _Models:
         """What `settings` make of `name`, and what is to be called when the name means it. Raises `Invalid`."""
         model = self._models[name]
         try:
-            other = await aside(lambda: config.successor(model, settings, self._timeout_s), limit_s=SETTINGS_LIMIT_S)
+            other = await aside(lambda: successor(model, settings, self._timeout_s), limit_s=SETTINGS_LIMIT_S)
         except ConfigurationError as error:
             raise Invalid(str(error)) from error
         except TimeoutError as error:
             raise Invalid(f"what it names could not be looked at within {SETTINGS_LIMIT_S:g} s") from error
         return self._spec(other), lambda: self._models.update({name: other})
 
-    def _spec(self, model: ModelConfig) -> DeploymentSpec:
-        return DeploymentSpec(
-            id=f"{model.name}@{next(self._numbers)}",
-            name=model.name,
-            family=model.family,
-            path=model.path,
-            options=model.options,
-            max_requests=model.max_requests,
-            max_cost=model.max_cost,
-            execution_limit_s=model.execution_limit_s,
-            load_limit_s=model.load_limit_s,
-            replicas=model.replicas,
-            pinned=model.pin or model.remote,  # a host that others start cannot be started again for a request
-            keep_alive_s=model.keep_alive_s,
-            remote=model.remote,
-            ray=model.ray,
-        )
+    def _spec(self, model: NamedModel) -> DeploymentSpec:
+        return DeploymentSpec(id=f"{model.name}@{next(self._numbers)}", **structs.asdict(model))
 
 
 # Running
@@ -170,7 +159,7 @@ def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listene
     health = configuration.health
     return Listeners(
         main=opened_at(Endpoint(configuration.host, configuration.port)),
-        natives={model.name: opened_at(model.native) for model in configuration.models if model.native is not None},
+        natives={name: opened_at(place) for name, place in configuration.natives.items()},
         admin=None if configuration.admin is None else opened_at(configuration.admin),
         health=None if health is None else opened.enter_context(open_health(health.host, health.port)),
     )

@@ -3,8 +3,8 @@ because together they are the protocol: a change of any is a change of its versi
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
-    data         front         host          EXECUTE
-                 host          front         RESULT, FAILURE
+    data         front         host          EXECUTE, several as one BATCH (`batches`); OWED
+                 host          front         RESULT, FAILURE; several as one BATCH
     control      front,        host          HELLO, CANCEL, STATUS (ask), DRAIN
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
@@ -51,6 +51,7 @@ from protocol.fields import (
     Trees,
     describe,
     integer,
+    integers,
     mapped,
     number,
     one_of,
@@ -84,6 +85,8 @@ class Kind(enum.IntEnum):
     STATUS = 10
     DRAIN = 11
     BYE = 12
+    BATCH = 13
+    OWED = 14
     HOST_UP = 32
     HOST_DOWN = 33
     DEPLOYMENT = 34
@@ -178,11 +181,13 @@ def _field(message: type[Message], name: str, annotation: Any) -> Field:
 
 @declare(Kind.HELLO, Lane.CONTROL, Lane.MANAGEMENT)
 class Hello(Message):
-    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch."""
+    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch.
+    `clock_ms`: the clock of its units' `sent_ms`, now; 0 of one that sends none."""
 
     role: Name
     epoch: Incarnation
     pid: Count
+    clock_ms: Count = 0
 
 
 @declare(Kind.WELCOME, Lane.CONTROL, Lane.MANAGEMENT)
@@ -220,10 +225,20 @@ class Ready(Message):
 @declare(Kind.EXECUTE, Lane.DATA)
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
-    the unit belongs to, for the host's log; empty for a unit that is nobody's."""
+    the unit belongs to, for the host's log; empty for a unit that is nobody's. `sent_ms`: when it was sent, by the
+    sender's clock that only rises, in milliseconds; 0: not told."""
 
     payload: Tree
     request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
+    sent_ms: Count = 0
+
+
+@declare(Kind.OWED, Lane.DATA)
+class Owed(Message):
+    """The front still waits for these calls, although it should not have to: a connection broke, or the host says that
+    it is idle. Each is answered, with the answer that was on its way or with FAILURE `lost`."""
+
+    calls: Annotated[list[Any], integers(0, limits.MAX_CALL_ID)]
 
 
 @declare(Kind.RESULT, Lane.DATA)
@@ -260,9 +275,10 @@ class Cancel(Message):
 
 @declare(Kind.CANCELLED, Lane.CONTROL)
 class CancelAnswer(Message):
-    """What the cancel found: `running` (it ends when the executor lets go) or `not_running` (ended, or never seen)."""
+    """What the cancel found: `running` (it ends when the executor lets go), `not_begun` (it will be answered and not
+    executed when it comes, or its turn does) or `not_running` (it has ended)."""
 
-    outcome: Annotated[str, one_of("running", "not_running")]
+    outcome: Annotated[str, one_of("running", "not_begun", "not_running")]
 
 
 @declare(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT)
@@ -461,7 +477,7 @@ class Leaving(Message):
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
-        Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
+        Hello, Welcome, Progress, Ready, Execute, Owed, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
         HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )

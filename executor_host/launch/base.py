@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,37 +17,11 @@ from typing import Protocol
 from protocol import addresses
 from protocol.curve import Security
 from protocol.exits import HostExit
+from protocol.models import DeploymentSpec
 from protocol.tensors import Buffer
 
 LAST_WORDS_CHARS = 4_000
 """How much of a dead process's output is attached to its death report; the log has all of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeploymentSpec:
-    """One deployment, immutable: another checkpoint, option or bound under the same name is another deployment."""
-
-    id: str
-    """Unique for the life of the supervisor: the model's name and a number."""
-    name: str
-    family: str
-    path: str | None
-    options: Mapping[str, object]
-    max_requests: int | None = None
-    max_cost: int | None = None
-    execution_limit_s: float | None = None
-    """How long a host may owe an answer before it is ended; None: for ever."""
-    load_limit_s: float | None = None
-    """How long a host may load and warm up before it is ended; None: for ever."""
-    pinned: bool = False
-    """Its hosts are never stopped to make room, nor because they are idle."""
-    keep_alive_s: float | None = None
-    """How long its hosts are kept without a request; None: for ever."""
-    replicas: int = 1
-    remote: bool = False
-    """Whether its hosts are elsewhere and dial in."""
-    ray: Mapping[str, object] | None = None
-    """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ import os
 import signal
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.remote import RemoteHost, RemoteLauncher
@@ -77,7 +79,7 @@ class RayLauncher(HostLauncher):
         """Raises `OSError` when the driver ends before its actor has dialled in. Cancelled: the driver is ended."""
         own = keys.pair()
         order = {
-            "ray": dict(spec.deployment.ray or {}),
+            "ray": msgspec.to_builtins(spec.deployment.ray),
             "connect": self._remote.address,
             "model": spec.deployment.name,
             "family": spec.deployment.family,

@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from executor_host.launch.base import DeploymentSpec, RemoteHosts
+from executor_host.launch.base import RemoteHosts
 from executor_host.supervision.changes import Changes
 from executor_host.supervision.clock import AwakeClock
 from executor_host.supervision.console import Console
@@ -32,6 +32,7 @@ from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
 from executor_host.supervision.server import Parts, Server
 from protocol import addresses
+from protocol.models import DeploymentSpec
 from protocol.transport.loop import listen
 
 LAST_LINES_S = 1.0

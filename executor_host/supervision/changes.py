@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from executor_host.launch.base import DeploymentSpec
 from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.hosts import Hosts
 from executor_host.supervision.residency import Place
 from executor_host.supervision.swap import Freed, Mode, Swap, SwapFailed, SwapReport
+from protocol.models import DeploymentSpec
 from protocol.states import Role, RoleEvent
 
 ROOM_WAIT_S = 30.0

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from executor_host.launch.aside import aside
-from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.memory import checkpoint_bytes
 from executor_host.supervision.host_slot import HostSlot, Surroundings
 from executor_host.supervision.hosts import Hosts
 from executor_host.supervision.residency import Bounds, Residency
 from protocol.exits import ServeExit
 from protocol.messages import Deployment
+from protocol.models import DeploymentSpec
 from protocol.states import Role
 
 SIZE_LIMIT_S = 10.0
@@ -157,6 +157,13 @@ class Fleet:
         """End every host now."""
         for hosts in self:
             hosts.kill()
+
+    def look(self) -> None:
+        """See from outside how every process is, and whether it is somebody's turn to have room."""
+        for slot in self.slots:
+            slot.look()
+        if not self._around.life.stopping:
+            self.residency.look(self._around.clock())
 
     # What slots and the front say
 

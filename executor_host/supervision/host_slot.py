@@ -21,7 +21,6 @@ from executor_host.launch import stacks
 from executor_host.launch.base import (
     LAST_WORDS_CHARS,
     Connection,
-    DeploymentSpec,
     HostLauncher,
     HostSpec,
     ProcessExit,
@@ -39,6 +38,7 @@ from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import Hello, Lane, Message, Ready
+from protocol.models import DeploymentSpec
 
 Receive = Callable[[list[bytes]], None]
 
@@ -227,6 +227,8 @@ class HostSlot:
             )
         )
         try:
+            if not addresses.usable(address):
+                raise zmq.ZMQError(zmq.EINVAL)
             self._control = self._around.dial(address, self._heard, handle)
         except zmq.ZMQError as error:
             self.life.refuse(f"it cannot be dialled at {address[:100]!r}: {error}")

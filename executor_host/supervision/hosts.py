@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from executor_host.launch.aside import aside
-from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.memory import freed, group_resident_bytes
 from executor_host.supervision.host_slot import HostSlot, Listener, Surroundings
 from executor_host.supervision.swap import Freed
+from protocol.models import DeploymentSpec, Standing
 from protocol.states import ROLES, HostState, Machine, Role, RoleEvent, SlotState
 
 STOP_MARGIN_S = 2.0
@@ -173,22 +175,14 @@ class Hosts:
 
     def row(self) -> dict[str, Any]:
         """What the front is told of it."""
-        spec = self.spec
-        return {
-            "id": spec.id,
-            "name": spec.name,
-            "role": self.role.state.value,
-            "family": spec.family,
-            "path": spec.path,
-            "options": dict(spec.options),
-            "max_requests": spec.max_requests,
-            "max_cost": spec.max_cost,
-            "execution_limit_s": spec.execution_limit_s,
-            "keep_alive_s": None if spec.pinned else spec.keep_alive_s,
-            "present": self.present,
-            "refusal": self.refusal,
-            "replicas": spec.replicas,
-        }
+        standing = Standing(
+            role=self.role.state.value,
+            present=self.present,
+            refusal=self.refusal,
+            hosts=tuple(slot.life.standing() for slot in self.slots),
+        )
+        row: dict[str, Any] = msgspec.to_builtins(self.spec) | msgspec.to_builtins(standing)
+        return row
 
     def __repr__(self) -> str:
         return f"<Hosts {self.spec.id!r} {self.role.state.value} {'ready' if self.ready else 'not ready'}>"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from executor_host.launch.base import Connection, DeploymentSpec, HostLauncher, ProcessHandle, RemoteHosts
+from executor_host.launch.base import Connection, HostLauncher, ProcessHandle, RemoteHosts
 from executor_host.launch.local import LocalLauncher
 from executor_host.supervision.console import Console
+from protocol.models import DeploymentSpec
 from protocol.transport import monitor
 from protocol.transport.loop import dial, listen
 

@@ -14,13 +14,13 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from executor_host.launch.base import DeploymentSpec
 from executor_host.supervision import swap as swapping
 from executor_host.supervision.changes import Changes, Conflict, OrderFailed, Say
 from executor_host.supervision.console import Console
 from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.life import ServerLife
 from protocol.messages import Message, Order, Outcome, Progress
+from protocol.models import DeploymentSpec
 
 
 class Invalid(Exception):

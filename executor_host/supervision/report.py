@@ -25,6 +25,8 @@ from executor_host.supervision.life import ServerLife
 from executor_host.supervision.listeners import Listeners, url_of
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.probes import Health
+from protocol.errors import ProtocolError
+from protocol.frames import encode
 from protocol.messages import Message, Status
 from protocol.states import HostState
 
@@ -91,7 +93,13 @@ class Reports:
             return  # answered without it already
         reply, timer = asked
         timer.cancel()
-        reply(Status(report=self.report(front)))
+        report = Status(report=self.report(front))
+        try:
+            encode(report, incarnation="x")
+        except ProtocolError as error:
+            # What models and hosts report is in the front's part, and is foreign to both of us.
+            report = Status(report={**self.report(None), "front_error": str(error)})
+        reply(report)
 
     def report(self, front: dict[str, Any] | None) -> dict[str, Any]:
         """The whole; `front`: the front's own part."""
@@ -139,5 +147,6 @@ class Reports:
             "role": hosts.role.state.value,
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
+            "turns": self._fleet.residency.turns(hosts.spec.id),
             "native": "" if native is None else native.url,
         }

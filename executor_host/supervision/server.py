@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from executor_host.launch import orphans
-from executor_host.launch.base import DeploymentSpec
 from executor_host.launch.local import STARTED
 from executor_host.supervision import stop_signals
 from executor_host.supervision.clock import AwakeClock
@@ -27,6 +26,7 @@ from executor_host.supervision.orders import Orders
 from executor_host.supervision.probes import ProbeServer
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Drain
+from protocol.models import DeploymentSpec
 
 HOSTS_SHARE_S = 0.5
 """The part of a stop's margin that is kept for the hosts when the front has used all of its own."""
@@ -135,8 +135,7 @@ class Server:
         while True:
             parts.clock.look()
             parts.front.look()
-            for slot in parts.fleet.slots:
-                slot.look()
+            parts.fleet.look()
             parts.renewal.look()
             if os.getpid() == 1:
                 orphans.reap(STARTED)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from executor_host.launch.base import DeploymentSpec, ProcessExit
+from executor_host.launch.base import Connection, HostLauncher, ProcessExit, ProcessHandle
 from executor_host.supervision.console import Console
+from executor_host.supervision.directory import RuntimeDirectory
 from executor_host.supervision.host_life import HostLife
+from executor_host.supervision.host_slot import Surroundings
 from executor_host.supervision.incarnation import Launched
+from executor_host.supervision.life import ServerLife
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from protocol.messages import HostDown, HostUp, Message, Progress, Ready, Welcome
+from protocol.models import DeploymentSpec
+from protocol.tensors import Buffer
 
 DATA = "ipc:///run/framehost-0/1/launch/1/d"
 KILLED = ProcessExit(None, 9)
@@ -37,7 +43,7 @@ def minting() -> Callable[[], str]:
 
 def spec(**fields: Any) -> DeploymentSpec:
     """A deployment of the toy family."""
-    return dataclasses.replace(DeploymentSpec(id="m@1", name="m", family="toy", path=None, options={}), **fields)
+    return DeploymentSpec(**{"id": "m@1", "name": "m", "family": "toy", **fields})
 
 
 class HostWorld:
@@ -118,3 +124,35 @@ class HostWorld:
 
     def rests(self) -> None:
         self._words.append("rests")
+
+
+class Lane:
+    """A connection that goes nowhere."""
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def surroundings(
+    path: Path, console: Console, launcher: HostLauncher, told: Callable[[Message], None] = lambda _: None
+) -> Surroundings:
+    """What slots work with, in the running loop: a runtime directory below `path`, and lanes that go nowhere."""
+
+    def dial(address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
+        return Lane()
+
+    return Surroundings(
+        life=ServerLife(console.say),
+        console=console,
+        directory=RuntimeDirectory(1, base=str(path)),
+        epoch="e",
+        restarts=0,
+        launcher_of=lambda _: launcher,
+        dial=dial,
+        tell_front=told,
+        mint=minting(),
+        clock=asyncio.get_running_loop().time,
+    )

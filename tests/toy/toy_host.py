@@ -31,6 +31,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,13 @@ class ToyExecutor(Executor):
             os._exit(3)
         if fail.startswith("until:") and not Path(fail.removeprefix("until:")).exists():
             raise RuntimeError("the toy cannot be loaded yet")
+        if fail == "facts":
+            return {"identity": "toy", "numbers": 2**64}
+        if fail.startswith("second:"):
+            try:
+                Path(fail.removeprefix("second:")).touch(exist_ok=False)
+            except FileExistsError as error:
+                raise RuntimeError("the toy is loaded once already") from error
         identity = self.options["identity"].replace("{pid}", str(os.getpid()))
         return {"identity": identity, "name": "toy", "dtype": "none", "parameters": 0}
 
@@ -81,6 +89,10 @@ class ToyExecutor(Executor):
     def close(self) -> None:
         if self._closed is not None:
             self._closed.touch()
+        if self.options["fail"] == "close":
+            raise RuntimeError("the toy cannot be closed")
+        if self.options["fail"] == "hanging close":
+            threading.Event().wait()
 
     def execute(self, payload: object, call: Call) -> dict[str, Any]:
         self._calls += 1

@@ -13,6 +13,8 @@ from executor_host.supervision import listeners
 from frontend.cli import serve
 from frontend.configuration import fetched
 from frontend.configuration import load as config
+from frontend.configuration.endpoints import Endpoint, check_host
+from frontend.configuration.successor import successor
 from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
 from protocol import families
@@ -36,6 +38,7 @@ request_timeout = 10
 max_body = 1000
 drain = 2.5
 restarts = 0
+turn = 0
 front_limit = 0
 health = "[::]:0"
 
@@ -94,6 +97,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
     assert (found.limits.request_timeout_s, found.limits.max_body_bytes) == (10.0, 1000)
     assert (found.drain_s, found.restarts) == (2.5, 0)
+    assert found.turn_s is None
     assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
     assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
@@ -103,7 +107,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (second.execution_limit_s, second.load_limit_s) == (1.5, 1800)
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
-    assert (plain.front_limit_s, plain.health) == (60.0, None)
+    assert (plain.front_limit_s, plain.turn_s, plain.health) == (60.0, 10.0, None)
     assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
     assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
@@ -151,7 +155,7 @@ def test_a_family_without_weights_of_its_own_needs_a_path(
     said = f"line 4, key models.m.path: the path is missing: the {family} family needs the folder of a "
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="the path is missing"):
-        config.successor(config.from_models(["sparrow=sparrow"]).models[0], {"family": family}, 30.0)
+        successor(config.from_models(["sparrow=sparrow"]).models[0], {"family": family}, 30.0)
 
 
 def test_every_family_without_weights_of_its_own_says_what_it_needs() -> None:
@@ -228,6 +232,7 @@ MISTAKES = [
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
@@ -572,12 +577,12 @@ def test_serve_refuses_before_it_touches_anything(
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
 def test_loopback_needs_no_word(host: str) -> None:
     """Every loopback address is this machine alone."""
-    assert config.Endpoint(host, 8080).loopback
+    assert Endpoint(host, 8080).loopback
 
 
 def test_localhost_is_the_loopback_address() -> None:
     """The one name that is allowed, because it means the same everywhere."""
-    assert config.check_host("localhost") == "127.0.0.1"
+    assert check_host("localhost") == "127.0.0.1"
 
 
 def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -588,6 +593,17 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
     assert f"{file}: listens on ::1 port 0" in said
     assert "second (default): sparrow" in said
     assert "max_requests 3, max_cost 400" in said
+
+
+def test_check_shows_every_option_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are set and those that are not, with default and bounds."""
+    text = f'[models.m]\nfamily = "decider"\npath = "{tmp_path}"\n[models.m.options]\nbatch_rows = 2\n'
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
+    said = capsys.readouterr().out
+    assert "\n    batch_rows = 2 (default 4; a whole number, 1 to 4)\n" in said
+    assert "\n    device = auto (the default; auto, cpu, cuda or cuda:N)\n" in said
+    assert "\n    revision = none (the default; 533964dae8be954c5b5e19fa4948e48408094c1e)\n" in said
+    assert said.count("\n    ") == len(families.find("decider").options.options)
 
 
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

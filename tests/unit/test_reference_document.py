@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import supervisor
-from frontend.configuration import limits_table, load, schema
+from frontend.configuration import load, schema
+from frontend.configuration.decode import keys_of
 from frontend.http import admin, app, openapi
 from frontend.limits import ServerLimits
 from protocol.exits import ServeExit
+from protocol.models import Model, Native
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
 (SAMPLE,) = re.findall(r"```toml\n(\[server\]\n.*?)```", TEXT, re.DOTALL)
@@ -81,17 +83,17 @@ def test_the_sample_has_every_key() -> None:
     """Each table of the sample has all keys that the table may have; those of a cluster are in docs/deploy.md."""
     sample: dict[str, Any] = tomllib.loads(SAMPLE)
     models = sample["models"].values()
-    assert set(sample["server"]) == set(schema.SERVER)
-    assert set(sample["server"]["limits"]) == set(limits_table.SCHEMA)
-    assert set(sample["hosts"]) == set(schema.HOSTS)
-    assert set().union(*models) == set(schema.MODEL) - {"ray"}
-    assert set(sample["models"]["judge"]["native"]) == set(schema.NATIVE)
+    assert set(sample["server"]) == set(keys_of(schema.Server))
+    assert set(sample["server"]["limits"]) == set(keys_of(schema.Limits))
+    assert set(sample["hosts"]) == set(keys_of(schema.Hosts))
+    assert set().union(*models) == set(keys_of(Model)) - {"ray"}
+    assert set(sample["models"]["judge"]["native"]) == set(keys_of(Native))
 
 
 def test_the_limits_of_the_sample_are_the_defaults() -> None:
     """As its comment says."""
     server = tomllib.loads(SAMPLE)["server"]
-    assert limits_table.SCHEMA.keys() == server["limits"].keys()
+    assert keys_of(schema.Limits).keys() == server["limits"].keys()
     defaults = ServerLimits()
     given = server["limits"]
     assert given.pop("uploads") == defaults.ingress_requests
@@ -99,9 +101,10 @@ def test_the_limits_of_the_sample_are_the_defaults() -> None:
     assert given == {key: getattr(defaults, key) for key in given}
     assert server["max_body"] == defaults.max_body_bytes
     assert server["request_timeout"] == defaults.request_timeout_s
-    assert server["drain"] == load.DEFAULT_DRAIN_S
-    assert server["restarts"] == load.DEFAULT_RESTARTS
-    assert server["front_limit"] == load.DEFAULT_FRONT_LIMIT_S
+    assert server["drain"] == schema.DEFAULT_DRAIN_S
+    assert server["restarts"] == schema.DEFAULT_RESTARTS
+    assert server["turn"] == schema.DEFAULT_TURN_S
+    assert server["front_limit"] == schema.DEFAULT_FRONT_LIMIT_S
 
 
 def test_the_routes_are_those_of_the_application() -> None:

@@ -5,28 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zmq
 
 from executor_host.launch.base import (
-    Connection,
-    DeploymentSpec,
     HostLauncher,
     HostSpec,
     ProcessExit,
     ProcessHandle,
 )
 from executor_host.supervision.console import Console
-from executor_host.supervision.directory import RuntimeDirectory
-from executor_host.supervision.host_slot import HostSlot, Surroundings
-from executor_host.supervision.life import ServerLife
+from executor_host.supervision.host_slot import HostSlot
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import HostDown, Message
-from protocol.tensors import Buffer
-from tests.helpers.supervision import minting, spec
+from tests.helpers.supervision import spec, surroundings
 
 GUARD_S = 30.0
 
@@ -62,16 +56,6 @@ class Handle(ProcessHandle):
         return {"front-1": 7}
 
 
-class Lane:
-    """A connection that goes nowhere."""
-
-    def send(self, frames: Sequence[Buffer]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class Launcher(HostLauncher):
     """Does what the test says when a process is wanted."""
 
@@ -85,33 +69,13 @@ class Launcher(HostLauncher):
 class Server:
     """As much of one as a slot works with."""
 
-    def __init__(self, path: Path, start: Callable[[Server], Handle], **fields: object) -> None:
+    def __init__(self, path: Path, start: Callable[[Server], Handle]) -> None:
         self.log = io.StringIO()
-        console = Console(self.log)
-        self.life = ServerLife(console.say)
         self.told: list[Message] = []
         self.events: list[str] = []
-        self.directory = RuntimeDirectory(1, base=str(path))
-        launcher = Launcher(lambda: start(self))
-        around = Surroundings(
-            life=self.life,
-            console=console,
-            directory=self.directory,
-            epoch="e",
-            restarts=0,
-            launcher_of=lambda _: launcher,
-            dial=self._dial,
-            tell_front=self.told.append,
-            mint=minting(),
-            clock=asyncio.get_running_loop().time,
-        )
-        deployment: DeploymentSpec = spec(**fields)
-        self.slot = HostSlot(around, deployment, 0, self)
-
-    def _dial(self, address: str, receive: Callable[[list[bytes]], None], process: ProcessHandle) -> Connection:
-        if not address.startswith("ipc://"):
-            raise zmq.ZMQError(zmq.EINVAL)
-        return Lane()
+        around = surroundings(path, Console(self.log), Launcher(lambda: start(self)), self.told.append)
+        self.life, self.directory = around.life, around.directory
+        self.slot = HostSlot(around, spec(), 0, self)
 
     async def until_it_rests(self) -> None:
         async with asyncio.timeout(GUARD_S):
@@ -128,7 +92,7 @@ class Server:
         self.events.append("changed")
 
 
-async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_path: Path) -> None:
+async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(runtime: Path) -> None:
     """There was nothing to kill yet when the stop looked; the process that appears then must not be waited for."""
     handles: list[Handle] = []
 
@@ -137,7 +101,7 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
         handles.append(Handle())
         return handles[0]
 
-    server = Server(tmp_path, start)
+    server = Server(runtime, start)
     await server.until_it_rests()
     assert handles[0].killed.is_set()
     (down,) = server.told
@@ -146,13 +110,13 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
     assert server.events == ["changed"]
 
 
-async def test_of_a_host_that_could_not_be_started_nothing_is_known(tmp_path: Path) -> None:
+async def test_of_a_host_that_could_not_be_started_nothing_is_known(runtime: Path) -> None:
     """There is no process handle to ask, and the reason is what the system said."""
 
     def refuse(server: Server) -> Handle:
         raise OSError("no more processes")
 
-    server = Server(tmp_path, refuse)
+    server = Server(runtime, refuse)
     await server.until_it_rests()
     (down,) = server.told
     assert isinstance(down, HostDown)
@@ -160,10 +124,10 @@ async def test_of_a_host_that_could_not_be_started_nothing_is_known(tmp_path: Pa
     assert server.slot.life.failed == f"exit status {int(HostExit.LOAD_FAILED)} (load failed): no more processes"
 
 
-async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(tmp_path: Path) -> None:
+async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(runtime: Path) -> None:
     """What a remote host says of its address is nonsense: it is ended, and the server has no failure."""
     handle = Handle("nonsense")
-    server = Server(tmp_path, lambda _: handle)
+    server = Server(runtime, lambda _: handle)
     await server.until_it_rests()
     assert handle.killed.is_set()
     assert "it cannot be dialled at 'nonsense'" in (server.slot.life.failed or "")
@@ -171,7 +135,7 @@ async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(tmp_path
 
 
 async def test_a_bug_of_ours_in_a_slot_ends_the_server_and_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loudly: a server is never left half alive."""
     told: list[object] = []
@@ -180,7 +144,7 @@ async def test_a_bug_of_ours_in_a_slot_ends_the_server_and_is_not_waited_for(
     def bug(server: Server) -> Handle:
         raise KeyError("a bug")
 
-    server = Server(tmp_path, bug)
+    server = Server(runtime, bug)
     await server.until_it_rests()
     assert server.life.failure is ServeExit.FAILED
     assert [type(error) for error in told] == [KeyError]
