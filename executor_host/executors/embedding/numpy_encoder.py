@@ -140,9 +140,11 @@ class NumpyEncoder:
             x = layer.out_norm(x + layer.out(self._attention(layer.qkv(x), len(rows), seen)), self._epsilon)
             x = layer.narrow_norm(x + layer.narrow(gelu(layer.wide(x))), self._epsilon)
         if self._pooling == "cls":
-            return x[starts]
-        found: Vectors = np.add.reduceat(x, starts, axis=0) / lengths[:, None].astype(np.float32)
-        return found
+            first: Vectors = x[starts]
+            return first
+        mean: Vectors = np.add.reduceat(x, starts, axis=0)
+        mean /= lengths[:, None]
+        return mean
 
     def _attention(self, qkv: Array, rows: int, seen: NDArray[np.bool_] | None) -> Array:
         """Each token's mean of the values of its text [tokens, size]. `seen` [rows, longest]: where there is a token,
