@@ -78,11 +78,11 @@ STREAM_FLUSH_S: Final = 10.0
 the connection is held by then; clients of the field give up after 10 s themselves."""
 
 WRITE_S: Final = 10.0
-"""How long a client may take to read an answer, and `WRITE_BYTES_PER_S` more for its size; then its connection is
-aborted. Until then the answer is in our memory; clients of the field give up after 10 s themselves."""
+"""A client that has read less in this time than `WRITE_BYTES_PER_S` times it, and not all of its answer, is aborted.
+Until then the answer is in our memory; clients of the field give up after 10 s themselves."""
 
-WRITE_BYTES_PER_S: Final = 128 * 1024
-"""The slowest reading that is waited for: the largest answer, of 8 MiB, has 74 s."""
+WRITE_BYTES_PER_S: Final = 64 * 1024
+"""The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
 
 SWEEP_S: Final = 1.0
 """How often the connections are looked at for answers that nobody reads; a look costs a microsecond for each."""

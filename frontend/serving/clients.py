@@ -69,8 +69,10 @@ class Unread(NamedTuple):
 
     answered: int
     """How many it had been written when they were seen first."""
+    left: int
+    """Bytes that were left when its present time began."""
     due: float
-    """Until when it may read them."""
+    """When that time is over."""
 
 
 class Clients:
@@ -154,10 +156,12 @@ class Clients:
                 self._unread.pop(client, None)
                 continue
             seen = self._unread.get(client)
-            if seen is None or seen.answered != client.answered():
-                due = now + limits.WRITE_S + left / limits.WRITE_BYTES_PER_S
-                self._unread[client] = Unread(client.answered(), due)
-            elif now >= seen.due:
+            if seen is not None and seen.answered == client.answered() and now < seen.due:
+                continue
+            enough = limits.WRITE_S * limits.WRITE_BYTES_PER_S
+            if seen is None or seen.answered != client.answered() or seen.left - left >= enough:
+                self._unread[client] = Unread(client.answered(), left, now + limits.WRITE_S)
+            else:
                 self.aborted += 1
                 log.info("a client has not read its answer in time: %d bytes are dropped", left)
                 del self._by_activity[client], self._unread[client]

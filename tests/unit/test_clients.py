@@ -87,27 +87,29 @@ def test_the_log_names_the_limit_once_a_minute(caplog: pytest.LogCaptureFixture)
 
 
 def test_who_does_not_read_an_answer_in_time_is_aborted() -> None:
-    """Its time depends on the size. One that reads, one that has read, and one that asks on are left alone."""
+    """One that reads, one that has read, and one that asks on are left alone; slowly is not fast enough for ever."""
     now = [0.0]
     made = clients(now)
     silent, slow, reader, asking = (Connection(busy=True) for _ in range(4))
     for number, connection in enumerate((silent, slow, reader, asking)):
         made.admit(connection, number)
     silent.left = reader.left = asking.left = 1_000
-    slow.left = 20 * limits.WRITE_BYTES_PER_S
+    slow.left = 30 * limits.WRITE_BYTES_PER_S
     made.sweep()
     assert made.unwritten() == 4
     reader.left = 0
-    now[0] = limits.WRITE_S
+    now[0] = limits.WRITE_S - 1
     made.sweep()
     assert not any(connection.closed for connection in (silent, slow, reader, asking))
     asking.answers += 1
-    now[0] = limits.WRITE_S + 1
+    slow.left -= 10 * limits.WRITE_BYTES_PER_S
+    now[0] = limits.WRITE_S
     made.sweep()
     assert [connection.closed for connection in (silent, slow, reader, asking)] == [True, False, False, False]
     assert (made.report()["aborted"], len(made)) == (1, 3)
     asking.answers += 1
-    now[0] = limits.WRITE_S + 21
+    slow.left -= 9 * limits.WRITE_BYTES_PER_S
+    now[0] = 2 * limits.WRITE_S
     made.sweep()
     assert slow.closed
     assert not asking.closed
