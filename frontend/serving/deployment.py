@@ -215,6 +215,10 @@ class Deployment:
                 replica.begin_loading()
         else:
             self.on_demand = True
+        for replica, host in zip(self.replicas, standing.hosts, strict=False):
+            replica.assume(host, present=self.present)
+        if not self.present and all(replica.availability is Availability.ABSENT for replica in self.replicas):
+            self._cold = True
         self._has_changed()
         self._tell_when_drained()
 

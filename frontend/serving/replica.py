@@ -33,6 +33,7 @@ from frontend.serving.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
+from protocol.models import HostStanding
 from protocol.payloads import Payload
 
 log = logging.getLogger("framehost.replica")
@@ -185,6 +186,26 @@ class Replica:
         if not down.will_restart:
             self._end_waiting()
         self._on_change()
+
+    def assume(self, host: HostStanding, *, present: bool) -> None:
+        """Where its host is, as the supervisor's whole table says. One that is linked is told of by HOST_DOWN alone.
+        `present`: whether the deployment is to have hosts."""
+        self.last_death = host.last_death or self.last_death
+        if self._linked is not None or host.state == "ready":
+            return
+        before = self.availability
+        if host.state == "failed":
+            self.availability = Availability.FAILED
+        elif host.state == "coming" and host.last_death:
+            self.availability = Availability.RESTARTING
+            if before is not Availability.RESTARTING:
+                self.back_at = self._loop.time() + host.retry_after_s
+        elif host.state == "coming" or present:
+            self.availability = Availability.LOADING
+        else:
+            self.availability = Availability.ABSENT
+        if self.availability is not before and self.availability in (Availability.FAILED, Availability.ABSENT):
+            self._end_waiting()
 
     def begin_loading(self) -> None:
         """A host of an absent deployment is being started."""
