@@ -98,6 +98,13 @@ class FrontCollector(Collector):
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
+        poisoned = server.poison.report()
+        yield GaugeMetricFamily(
+            "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]
+        )
+        yield CounterMetricFamily(
+            "framehost_poisoned_refused", "How often such a request was refused.", poisoned["refused"]
+        )
         connections = server.clients.report()
         yield GaugeMetricFamily("framehost_connections", "Open client connections.", connections["open"])
         yield GaugeMetricFamily(
