@@ -1,6 +1,6 @@
 """The control lane: a daemon thread with its own socket that answers at any time, also while loading.
 
-It can be late by as long as one C call holds the interpreter lock; nobody infers death from that.
+It can be late by as long as one C call holds the interpreter lock; no process infers death from that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ControlLane:
         self._shared_state = shared_state
         self._peers: set[bytes] = set()
         self._last: Message | None = None
-        """The latest PROGRESS or READY, told to whoever says HELLO later."""
+        """The latest PROGRESS or READY, told to a peer that says HELLO later."""
         self._stopping = False
         self.malformed = 0
         self._socket = router(context, address, security, linger_ms=LAST_ANSWERS_MS)
@@ -134,5 +134,5 @@ class ControlLane:
         try:
             send(self._socket, [peer, *frames])
         except zmq.ZMQError:
-            # Gone or not reading: whoever needs this asks again with a new HELLO.
+            # Gone or not reading: a peer that needs this asks again with a new HELLO.
             self._peers.discard(peer)
