@@ -111,11 +111,13 @@ class Host:
         status = self._load()
         if status is None:
             status = self._serve()
-        self._control.stop(status.name.lower())
+        # Before the close, which may hang: then the supervisor ends this process.
+        self._control.leave(status.name.lower())
         try:
             self._executor.close()
         except Exception as error:
             traceback.print_exception(error)  # for the log: how it ends has been decided
+        self._control.stop()
         return status
 
     def _load(self) -> HostExit | None:
@@ -144,6 +146,7 @@ class Host:
         try:
             encode(ready, incarnation=shared_state.incarnation)
         except ProtocolError as error:
+            self._data.close()
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         shared_state.advance(HostEvent.READY)
         shared_state.announce(ready)

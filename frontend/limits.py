@@ -77,6 +77,16 @@ STREAM_FLUSH_S: Final = 10.0
 """What a reader of events has not taken this long after the decision's end is dropped with its connection. Nothing but
 the connection is held by then; clients of the field give up after 10 s themselves."""
 
+WRITE_S: Final = 10.0
+"""A client that has read less in this time than `WRITE_BYTES_PER_S` times it, and not all of its answer, is aborted.
+Until then the answer is in our memory; clients of the field give up after 10 s themselves."""
+
+WRITE_BYTES_PER_S: Final = 64 * 1024
+"""The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
+
+SWEEP_S: Final = 1.0
+"""How often the connections are looked at for answers that no client reads; a look costs a microsecond for each."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 

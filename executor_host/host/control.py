@@ -20,6 +20,7 @@ from protocol.messages import (
     Cancel,
     CancelAnswer,
     Drain,
+    Failure,
     Hello,
     Lane,
     Message,
@@ -50,7 +51,7 @@ class ControlLane:
         self._shared_state = shared_state
         self._peers: set[bytes] = set()
         self._last: Message | None = None
-        """The latest PROGRESS or READY, told to a peer that says HELLO later."""
+        """How far it is: the latest PROGRESS, READY, fatal FAILURE or BYE, told to a peer that says HELLO later."""
         self._stopping = False
         self.malformed = 0
         self._socket = router(context, address, security, linger_ms=LAST_ANSWERS_MS)
@@ -61,9 +62,14 @@ class ControlLane:
         """Hand the socket over to the thread; this thread must not touch it again."""
         self._thread.start()
 
-    def stop(self, reason: str) -> None:
-        """Send BYE and everything announced before it, then close. Called once, by the main thread."""
+    def leave(self, reason: str) -> None:
+        """Say that the host ends. A peer that says HELLO from now on hears it, too, until `stop`."""
         self._shared_state.announce(Bye(reason=reason))
+
+    def stop(self) -> None:
+        """Send everything announced, then close. Called once, by the main thread."""
+        self._stopping = True
+        os.eventfd_write(self._shared_state.control_wake, 1)
         self._thread.join(STOP_TIMEOUT_S)
 
     def _serve(self) -> None:
@@ -76,6 +82,8 @@ class ControlLane:
                         self._broadcast(message)
                 else:
                     self._receive()
+        for message in self._shared_state.take_announcements():
+            self._broadcast(message)
         self._socket.close()
 
     def _receive(self) -> None:
@@ -122,12 +130,10 @@ class ControlLane:
             self.malformed += 1
 
     def _broadcast(self, message: Message) -> None:
-        if isinstance(message, (Progress, Ready)):
+        if isinstance(message, (Progress, Ready, Bye)) or (isinstance(message, Failure) and message.fatal):
             self._last = message
         for peer in tuple(self._peers):
             self._send(peer, message)
-        if isinstance(message, Bye):
-            self._stopping = True
 
     def _send(self, peer: bytes, message: Message, call: int = 0) -> None:
         frames = encode(message, incarnation=self._shared_state.incarnation, call=call)

@@ -271,10 +271,11 @@ class Management:
 
 
 async def until_idle(server: Server, budget_s: float) -> bool:
-    """Wait until no request is open, at most `budget_s`; whether it came to that."""
+    """Wait until no request is open and every answer was read, at most `budget_s`; whether it came to that."""
     try:
         async with asyncio.timeout(budget_s):
             await server.requests.idle()
+            await server.clients.written()
     except TimeoutError:
         return False
     return True

@@ -156,3 +156,17 @@ def healthy(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_a_host_that_hangs_in_its_close_is_ended_and_replaced(runtime: Path) -> None:
+    """It has reported a device error and cannot let go of the device: the supervisor knows from its BYE that it ends,
+    and ends it with its stacks. Nobody waits for ever."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "hanging close"}})
+    with running(runtime, config=config) as server:
+        assert server.decide({"op": "fatal"}).status == 503
+        assert server.decide("x").status == 200
+        told = server.line(
+            "ended: killed by SIGKILL by framehost: it said that it ends, and was still there 10 s later"
+        )
+        assert "starting again now" in told
+        assert "in close" in server.host()["last_death"], "the stacks say where"
