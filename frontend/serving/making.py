@@ -2,9 +2,10 @@
 
     facts, options, folder ─▶ thread ─▶ Processor, or Unusable with the reason
 
-The folder may hold a pipe that nobody writes to, or lie on a file system that hangs; the class may be somebody else's
-and raise what it likes. Whatever happens there is this deployment's affair: the loop goes on, and so do the others.
-A thread that hangs cannot be ended. It is left behind, asleep, and its deployment is told that its time is over.
+The folder may hold a pipe that no process writes to, or lie on a file system that hangs; the class may be a third
+party's and raise what it likes. Whatever happens there is this deployment's affair: the loop goes on, and so do the
+others. A thread that hangs cannot be ended. It is left behind, asleep, and its deployment is told that its time is
+over.
 """
 
 from __future__ import annotations
