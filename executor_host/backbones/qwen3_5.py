@@ -22,7 +22,6 @@ Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import kept, packing, prefix
+from executor_host.backbones import forks, kept, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -82,11 +81,19 @@ class Settings:
 
 
 def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
-    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
-    `auto` is `packed` where passes are."""
+    """The settings that a family's options `execution`, `graphs`, `prefix_cache_mb` and `prefix_segment` ask for.
+
+    What is shared cannot be recorded, so `auto` is `packed` where passes are."""
     graphs: bool = options["graphs"]
     execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
-    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
+    return Settings(
+        execution=execution,
+        max_rows=max_rows,
+        max_tokens=max_tokens,
+        graphs=graphs,
+        kept_bytes=options["prefix_cache_mb"] << 20,
+        segment=options["prefix_segment"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,11 @@ class Qwen35:
 
     def __repr__(self) -> str:
         return f"<Qwen35 {self._settings.execution} on {self.device} as {self.dtype} shared={self._shared_requests}>"
+
+    @property
+    def segment(self) -> int | None:
+        """Tokens of a segment of kept prefixes; None when none are kept."""
+        return None if self._kept is None else self._kept.segment
 
     @property
     def vocabulary(self) -> int:
@@ -327,7 +339,7 @@ class Qwen35:
             ):
                 check()
                 tokens, last = self._upload([ends[end] for end in chunk])
-                cache = self._fork(state, len(chunk))
+                cache = forks.fork(state.cache, len(chunk))
                 hidden.append(_at(self._pass(tokens, state.tokens, cache), last))
                 del cache  # before the next chunk makes its own
         return hidden
@@ -337,7 +349,7 @@ class Qwen35:
         if state is None:
             cache, before = self._empty_cache(), 0
         else:
-            cache, before = self._fork(state, 1), state.tokens
+            cache, before = forks.fork(state.cache, 1), state.tokens
         self._extend(cache, tokens, before)
         return _State(cache, before + len(tokens))
 
@@ -350,16 +362,6 @@ class Qwen35:
         """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache)
-
-    def _fork(self, state: _State, rows: int) -> Any:
-        """A cache that holds the state `rows` times and shares no memory with it: the linear layers write theirs in
-        place."""
-        import torch
-
-        fork = copy.deepcopy(state.cache)
-        if rows > 1:
-            fork.reorder_cache(torch.zeros(rows, dtype=torch.int64, device=self.device))
-        return fork
 
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
@@ -376,8 +378,8 @@ class Qwen35:
         config, size = self._model.config, self.dtype.itemsize
         attention = config.layer_types.count("full_attention")
         linear = config.num_hidden_layers - attention
-        # The keys and values of a copy exist twice while its ends are appended to them.
-        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (2 * tokens + longest) * size
+        # The keys and values of the state are views until the ends are appended to them.
+        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
         keys = config.linear_num_key_heads * config.linear_key_head_dim
         values = config.linear_num_value_heads * config.linear_value_head_dim
         recurrent = values * config.linear_key_head_dim * 4

@@ -151,7 +151,7 @@ class KeyRing:
         return account
 
     def look(self) -> None:
-        """Read the file now if it is not the one that was read last, and act on it; the caller knows that it is whole."""
+        """Act on the file as it is now, if it is not the one that was read last. The caller knows that it is whole."""
         if (news := self._news(sure=True)) is not None:
             self._act_on(news)
 

@@ -19,14 +19,15 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
+from frontend.errors import InternalError
 from frontend.families import answering
 from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
 from frontend.families.cua_s1.projection import Letters
-from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
+from frontend.families.cua_s1.prompt import MAX_OPTIONS, prompts
+from frontend.families.refusal import Refused
 from frontend.requests.answers import Answer, softmax
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Text
 from protocol.contracts import cua_s1 as contract
@@ -84,14 +85,9 @@ class CuaS1Processor(CheckpointProcessor[Tokenizer]):
             grammar.checked_state(request.state)
             grammar.check_count(len(request.questions))
             questions = tuple([_choice(question) for question in request.questions])
-        except Refused as error:
-            if error.status == 413:
-                raise RequestTooLarge(error.message) from None
-            raise InvalidRequest.at(error.place, error.message, "value_error") from None
-        try:
             return self.compile(request.state, questions)
         except Refused as error:
-            raise TokensExceeded(error.message) from None
+            raise error.for_systemone() from None
 
     def absorb(self, prepared: Prepared, index: int, output: object) -> tuple[float, ...]:
         """The logits of the options of question `index`. Raises `InternalError` when they are not finite, so that

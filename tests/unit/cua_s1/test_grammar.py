@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from frontend.families.cua_s1 import grammar
-from frontend.families.cua_s1.prompt import Refused
+from frontend.families.cua_s1.native import STATUS
+from frontend.families.refusal import Refused
 from tests.unit.cua_s1.helpers import choice, native
 
 MODEL = "'model' must be 'cua-s1-4b-0.2'"
@@ -19,7 +20,7 @@ OPTIONS = "question 'q': 'criteria' must be an object with 1 to 26 options"
 def refused(body: bytes) -> tuple[int, str]:
     with pytest.raises(Refused) as caught:
         grammar.parse(grammar.read(body))
-    return caught.value.status, caught.value.message
+    return STATUS[caught.value.reason], caught.value.message
 
 
 BROKEN = {
