@@ -85,7 +85,7 @@ WRITE_BYTES_PER_S: Final = 64 * 1024
 """The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
 
 SWEEP_S: Final = 1.0
-"""How often the connections are looked at for answers that nobody reads; a look costs a microsecond for each."""
+"""How often the connections are looked at for answers that no client reads; a look costs a microsecond for each."""
 
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""

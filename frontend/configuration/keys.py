@@ -8,7 +8,7 @@
 
 A key is compared by its digest under a secret of this process: how long a look-up takes says nothing about any
 key. When the file turns out wrong, the keys read before stay valid and the reason is logged once; a server that
-has none yet (it was just started again) lets nobody in. Without a file and without keys in the environment there
+has none yet (it was just started again) lets no client in. Without a file and without keys in the environment there
 is no access control at all, and that never changes while a server runs.
 """
 
@@ -156,7 +156,8 @@ class KeyRing:
             self._act_on(news)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look every `LOOK_AGAIN_S` for as long as the process lives. Called once; afterwards nobody calls `look`.
+        """Look every `LOOK_AGAIN_S` for as long as the process lives. Called once; afterwards no other code calls
+        `look`.
 
         A thread of its own reads: a file on a storage that hangs must not hold up the loop, nor the end of the process.
         """

@@ -1,7 +1,7 @@
 """One client connection: what the HTTP library answers by itself is rendered as everything else is.
 
 A request that is not HTTP never reaches a route, so the library answers it, in plain text and with a
-traceback in the log that any stranger could fill. Here it is one JSON body with a request id, and a debug line.
+traceback in the log that any client could fill. Here it is one JSON body with a request id, and a debug line.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     request counts, histograms      of this front; they begin again with a new one, as counters may
     queues, permits                 of this front, now
-    restarts, memory, hosts         the supervisor's, asked when somebody reads; they outlive a front
+    restarts, memory, hosts         the supervisor's, asked at a scrape; they outlive a front
 
 A scrape costs the event loop a few milliseconds and touches no request. When the supervisor does not answer in time,
 its part is missing from that scrape, which is what a missing fact should look like.
@@ -101,7 +101,7 @@ class FrontCollector(Collector):
             "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
         )
         denied = CounterMetricFamily(
-            "framehost_requests_denied", "Requests turned away at the door, on any port.", labels=["reason"]
+            "framehost_requests_denied", "Requests refused before the upload, on any port.", labels=["reason"]
         )
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)

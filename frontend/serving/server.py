@@ -1,4 +1,4 @@
-"""What all routes share: the table of deployments, the request table, ingress, and whether the door is open."""
+"""What all routes share: the table of deployments, the request table, ingress, and whether the port is open."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Server:
     tracing: Tracing | None = None
     """Makes spans of requests, where an operator asked for them."""
     ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
-    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
+    """What is known of the processes, None when it is not told; set by the holder of a lane to the supervisor."""
     carry_out: Callable[[Order], Awaitable[Outcome]] = nobody_to_order
-    """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
+    """Has an operator's order carried out; set by the holder of a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.deadlines = Deadlines(self.loop)
@@ -115,8 +115,8 @@ class Server:
         return deployment
 
     async def hosts_greeted(self) -> None:
-        """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps nobody
-        else waiting."""
+        """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps no
+        client else waiting."""
         try:
             async with asyncio.timeout(GREETING_S):
                 while greeting := [deployment for deployment in self.deployments.values() if deployment.greeting]:
