@@ -101,6 +101,9 @@ long before that, and perhaps not read yet."""
 FILES_WARNING_S: Final = 60.0
 """The log says at most this often that descriptors run out."""
 
+MAX_TIMEOUT_DIGITS: Final = 15
+"""Of a time budget in milliseconds: 30,000 years. Python's own limit is 4,300, and a float's 308."""
+
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""
 

@@ -10,7 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -41,8 +41,16 @@ async def metrics(request: web.Request) -> web.Response:
     ProcessCollector(registry=registry)
     if report is not None:
         registry.register(SupervisorCollector(report))
-    encoder, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
+    encoder, content_type = _encoder(request.headers.get(hdrs.ACCEPT, ""))
     return routes.respond(request, encoder(registry), content_type)
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """What the scraper reads best; what cannot be read of its wish is no wish."""
+    try:
+        return choose_encoder(accept)
+    except (ValueError, TypeError, IndexError):  # the library takes versions and escapings for well-formed
+        return choose_encoder("")
 
 
 class FrontCollector(Collector):

@@ -140,12 +140,14 @@ class Server:
         """The budget of a request: what it asked for in x-framehost-timeout-ms, at most the server's own."""
         if asked_ms is None:
             return self.limits.request_timeout_s
-        try:
-            wanted = int(asked_ms) if asked_ms.isascii() and asked_ms.isdigit() else 0
-        except ValueError:  # more digits than Python converts
-            wanted = 0
+        wanted = 0
+        if len(asked_ms) <= limits.MAX_TIMEOUT_DIGITS and asked_ms.isascii() and asked_ms.isdigit():
+            wanted = int(asked_ms)
         if wanted <= 0:
-            raise UsageError("the header x-framehost-timeout-ms is a whole number of milliseconds above 0")
+            raise UsageError(
+                "the header x-framehost-timeout-ms is a whole number of milliseconds above 0, "
+                f"in at most {limits.MAX_TIMEOUT_DIGITS} digits"
+            )
         return min(wanted / 1000, self.limits.request_timeout_s)
 
     def health(self, only: str | None = None) -> tuple[int, Mapping[str, Any]]:
