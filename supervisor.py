@@ -1,10 +1,10 @@
 """The supervisor: starts the front and the hosts, watches them by their process handles, restarts, stops.
 
 It is the only one that spawns, signals and mints incarnations, and it survives the death of any of them.
-Whoever dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
+When a process dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
 in the children end them.
 
-Here is the door: the command line is parsed, a server is built of its parts, and run. The parts are in
+Here is the entry: the command line is parsed, a server is built of its parts, and run. The parts are in
 executor_host/supervision, where `server.py` has the start and the stop; the configuration is in
 frontend/configuration, the commands are in frontend/cli.
 """

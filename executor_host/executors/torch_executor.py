@@ -4,8 +4,8 @@
     warm_up   examples: requests ─▶ execute, as often as it takes ─▶ check_example
     execute   accept: the payload, checked ─▶ run: the device, which has finished afterwards ─▶ outputs
 
-Between the steps nobody waits for is ended where the family looks (`base.check`), and an error is told from one after
-which the device is not to be trusted (`devices.settled`).
+Between the steps a call that no client waits for is ended where the family looks (`base.check`), and an error is told
+from one after which the device is not to be trusted (`devices.settled`).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     @abstractmethod
     def accept(self, payload: Any, checkpoint: FolderT, model: ModelT, look: Callable[[], None]) -> RequestT:
         """A payload of the family's type, which is one for this model, else `Malformed` or `InputRefused`. `look`
-        raises `Abandoned` when nobody waits for the call any more."""
+        raises `Abandoned` when no client waits for the call any more."""
 
     @abstractmethod
     def run(self, request: RequestT, model: ModelT, look: Callable[[], None]) -> ResultT:

@@ -125,7 +125,7 @@ class Changes:
         return hosts.refusal or hosts.trouble or "its host ended as soon as it was ready"
 
     def _stop_waiting(self, hosts: Hosts) -> None:
-        """Nobody insists on it any more; whoever asks for it has it started as soon as there is room."""
+        """It is not insisted on any more; the next request for it has it started as soon as there is room."""
         self._fleet.residency.withdraw(hosts.spec.id)
         hosts.leave()
         hosts.begun.set()

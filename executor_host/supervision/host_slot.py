@@ -60,7 +60,7 @@ class Surroundings:
     mint: Callable[[], str]
     """A name that no incarnation has had, also not of an earlier supervisor."""
     clock: Callable[[], float]
-    """In seconds, standing still while nobody looks."""
+    """In seconds, standing still between looks."""
 
 
 class Listener(Protocol):
@@ -70,7 +70,7 @@ class Listener(Protocol):
         """A host is warm, and the front has accepted it."""
 
     def host_died(self, slot: HostSlot, how: str) -> None:
-        """A host ended that nobody had asked to."""
+        """A host ended without being asked to."""
 
     def host_changed(self, slot: HostSlot) -> None:
         """A host ended, and what follows is decided."""

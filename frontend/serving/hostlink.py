@@ -276,7 +276,7 @@ class HostLink:
         return int(self._loop.time() * 1000)
 
     def ask(self) -> None:
-        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        """Ask the host how it is. Its control thread answers when it can, into `report`; no request waits."""
         self._tell(Status())
 
     def end(self, *, reason: str, retry_after: int, lost: bool = False, taken: Mapping[str, int] | None = None) -> None:
@@ -387,7 +387,7 @@ class HostLink:
             log.debug("host %s: late reply to call %d, dropped", self.incarnation, call)
         else:
             self._unknown += 1
-            self._complain("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
+            self._complain("host %s: reply to call %d, which was never made, dropped", self.incarnation, call)
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:

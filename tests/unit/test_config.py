@@ -392,6 +392,23 @@ def test_toml_that_python_does_not_read_is_said(tmp_path: Path, value: str) -> N
         config.load(write(tmp_path, f"x = {value}\n"))
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("options", "key models.m.options.a: there is no option 'a'"),
+        ("options.truncate", "the option 'truncate' is a dict nested too deep; it is true or false"),
+        ("path", "a dict nested too deep is not a path"),
+        ("nobody", "key models.m.nobody: unknown key"),
+    ],
+)
+def test_tables_inside_each_other_are_refused_however_deep(tmp_path: Path, table: str, said: str) -> None:
+    """A dotted key nests them without a bound of the parser's."""
+    text = f'[models.m]\nfamily = "sparrow"\n{table}{".a" * 20_000} = 1\n'
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(write(tmp_path, text))
+    assert said in str(caught.value)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Missing, a folder, or not text."""
     binary = tmp_path / "binary"
