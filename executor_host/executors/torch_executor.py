@@ -81,7 +81,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         `files` (sha256 by name), `folder`, `dtype` and `device` are facts of every family; the others are `facts`.
         """
         self.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
+        device, dtype = self.placement()
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")
@@ -129,6 +129,10 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     def libraries(self) -> None:
         """Imports what the family needs. Raises `ConfigurationError`."""
         devices.torch_library()
+
+    def placement(self) -> tuple[str, str]:
+        """Device and dtype by name, as the options say."""
+        return devices.placement(self.options["device"], self.options["dtype"])
 
     @abstractmethod
     def verify(self, progress: Callable[[float, str], None]) -> FolderT:
