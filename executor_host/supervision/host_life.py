@@ -32,7 +32,7 @@ class Effects(Protocol):
         """Make a process; `launched`, or `ended` without one, follows."""
 
     def abandon(self) -> None:
-        """Wait no longer for a process that somebody else would start; `ended` follows."""
+        """Wait no longer for a process that another machine would start; `ended` follows."""
 
     def tell(self, message: Message) -> None:
         """Send to the process, on its control lane."""
@@ -59,7 +59,7 @@ class Effects(Protocol):
         """The host is ready, and the front has accepted it."""
 
     def died(self, how: str) -> None:
-        """A process has ended that nobody had asked to."""
+        """A process has ended without being asked to."""
 
     def changed(self) -> None:
         """A process has ended, and what follows is decided."""
@@ -82,7 +82,7 @@ class HostLife:
         clock: Callable[[], float],
         mint: Callable[[], str],
     ) -> None:
-        """`clock`: in seconds, standing still while nobody looks. `mint`: a name that no incarnation has had."""
+        """`clock`: in seconds, standing still between looks. `mint`: a name that no incarnation has had."""
         self.spec = spec
         self.replica = replica
         self.policy = policy
@@ -114,7 +114,7 @@ class HostLife:
         self._launch()
 
     def hasten(self) -> None:
-        """Somebody insists: what waits for its next start is started now."""
+        """A request or an operator insists: what waits for its next start is started now."""
         if self.slot.state is SlotState.WAITING:
             self._effects.wait_no_more()
             self.waited()
@@ -228,7 +228,7 @@ class HostLife:
         current, policy = self.current, self.policy
         clean = ended.status == HostExit.CLEAN
         current.exited(clean=clean)
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         how = ended.describe(cause=current.cause, resident_bytes=current.resident_bytes)
         if ended.status == HostExit.LOST:
             how, words = words, ""
@@ -377,7 +377,7 @@ class HostLife:
             return
         current.ready(up, self._clock())
         self.load_s = current.load_s
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}")
         self._effects.tell_front(up)
 
