@@ -5,7 +5,7 @@
     execute   accept: the payload, checked ─▶ run: the device, which has finished afterwards ─▶ outputs
 
 Between the steps a call that no client waits for is ended where the family looks (`base.check`), and an error is told
-from one after which the device is not to be trusted (`devices.settled`).
+from one after which the device is not to be trusted (`devices.synchronised`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         if not isinstance(payload, self.PAYLOAD):
             raise ExecutionFailed(f"{self.PAYLOAD.__name__} is expected, not {type(payload).__name__}")
         request = self.accept(payload, checkpoint, model, lambda: check(call))
-        with devices.settled(model.device):
+        with devices.synchronised(model.device):
             result = self.run(request, model, lambda: check(call))
         return self.outputs(request, result, model)
 

@@ -228,7 +228,7 @@ class HostLife:
         current, policy = self.current, self.policy
         clean = ended.status == HostExit.CLEAN
         current.exited(clean=clean)
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         how = ended.describe(cause=current.cause, resident_bytes=current.resident_bytes)
         if ended.status == HostExit.LOST:
             how, words = words, ""
@@ -377,7 +377,7 @@ class HostLife:
             return
         current.ready(up, self._clock())
         self.load_s = current.load_s
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}")
         self._effects.tell_front(up)
 

@@ -195,7 +195,7 @@ class HostSlot:
             await asyncio.wait([self._launching])
             launching, self._launching = self._launching, None
             if launching.cancelled():
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
                 self.life.ended(ProcessExit(HostExit.CLEAN, None))  # the stop came while we waited for a host
                 return
             handle = launching.result()
@@ -212,7 +212,7 @@ class HostSlot:
             if self._control is not None:
                 self._control.close()
                 self._control = None
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
         self.life.ended(ended, handle.last_words()[-LAST_WORDS_CHARS:], handle.taken())
 
     def _connect(self, handle: ProcessHandle) -> None:
@@ -280,3 +280,8 @@ class HostSlot:
 
     def __repr__(self) -> str:
         return f"<HostSlot {self.life!r}>"
+
+
+def _remove(directory: Path) -> None:
+    """What one incarnation leaves behind: a folder with a few sockets in it."""
+    shutil.rmtree(directory, ignore_errors=True)

@@ -40,21 +40,21 @@ class Hosts:
         """The front has said that no request needs its hosts, since it was held, retired or to leave."""
         self.begun = asyncio.Event()
         """Since it was wanted: it is being started, or cannot be."""
-        self.settled = asyncio.Event()
+        self.resolved = asyncio.Event()
         """Since it was wanted: every host has been ready, or one will not be."""
         self._running: list[asyncio.Future[None]] = []
 
     def start(self, *, trial: bool = False) -> None:
         """Start every host. Only when none runs. `trial` as `HostSlot.start`."""
         assert not self.running, f"{self.spec.id} is running already"
-        self.settled.clear()
+        self.resolved.clear()
         self.begun.set()
         self.present, self.refusal = True, ""
         self._running = [slot.start(trial=trial) for slot in self.slots]
 
     def insist(self) -> None:
         """A request waits for it: what has failed is tried again, and what waits for its next start is started now."""
-        self.settled.clear()
+        self.resolved.clear()
         for number, slot in enumerate(self.slots):
             if slot.life.slot.state is SlotState.FAILED and self.running:
                 self._running[number] = slot.start()
@@ -106,7 +106,7 @@ class Hosts:
     def notice(self) -> None:
         """A slot has changed: tell those that wait for it."""
         if self.complete or self.trouble:
-            self.settled.set()
+            self.resolved.set()
 
     def become(self, event: RoleEvent) -> None:
         """Change its role; the front is told by the next table. Raises `BadTransition`."""
@@ -122,7 +122,7 @@ class Hosts:
         """There cannot be room for it."""
         self.present, self.refusal = False, why
         self.begun.set()
-        self.settled.set()
+        self.resolved.set()
 
     async def resident_bytes(self) -> int:
         """What its processes on this machine, and whatever they have started, have in memory now."""
@@ -141,7 +141,7 @@ class Hosts:
         """Have every host finish what it executes and go; no new ones are started."""
         for slot in self.slots:
             slot.life.stop(budget_s)
-        self.settled.set()
+        self.resolved.set()
 
     async def stop(self, budget_s: float) -> Freed:
         """Ask, wait, kill what is left after `budget_s` seconds; until every process is reaped and its memory is back.
