@@ -175,7 +175,7 @@ def test_equal_rows_are_equal_to_the_last_bit(model: Any, execution: Execution) 
 
 
 def test_the_last_layer_is_computed_where_it_is_read(model: Any) -> None:
-    """Its feed-forward sees one position of a row, and none where a state is made. The numbers are the whole layer's."""
+    """Its feed-forward sees one position of a row, and none where a state is made. The numbers stay the same."""
     rows, _ = request(5, 0, [(0, [90, 37, 5])])
     backbone = Qwen35(model.model, Settings(execution="packed"))
     seen: list[tuple[int, ...]] = []
