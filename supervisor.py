@@ -59,7 +59,7 @@ def _settings(configuration: Configuration, models: _Models) -> Settings:
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
-        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes),
+        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),
         restarts=configuration.restarts,
         front_limit_s=configuration.front_limit_s,
         drain_s=configuration.drain_s,

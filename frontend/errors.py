@@ -82,6 +82,15 @@ class InvalidRequest(RequestError):
         return cls([Fault(tuple(loc), msg, kind)])
 
 
+class Poisoned(InvalidRequest):
+    """This very request has ended host after host: it is not executed for a while."""
+
+    error_type = "poisoned"
+
+    def __init__(self, message: str) -> None:
+        super().__init__([Fault((), message, self.error_type)])
+
+
 class UsageError(RequestError):
     """The request is well formed and asks for something this server does not have."""
 
@@ -165,6 +174,10 @@ class InternalError(RequestError):
 
     status = 500
     error_type = "internal_error"
+
+
+class HostRetires(InternalError):
+    """The executor failed on this request, and its host is replaced: trying again would end the next one."""
 
 
 class Unavailable(RequestError):

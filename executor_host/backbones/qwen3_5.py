@@ -84,11 +84,19 @@ class Settings:
 
 
 def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
-    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
-    `auto` is `packed` where passes are."""
+    """The settings that a family's options `execution`, `graphs`, `prefix_cache_mb` and `prefix_segment` ask for.
+
+    What is shared cannot be recorded, so `auto` is `packed` where passes are."""
     graphs: bool = options["graphs"]
     execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
-    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
+    return Settings(
+        execution=execution,
+        max_rows=max_rows,
+        max_tokens=max_tokens,
+        graphs=graphs,
+        kept_bytes=options["prefix_cache_mb"] << 20,
+        segment=options["prefix_segment"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,11 @@ class Qwen35:
 
     def __repr__(self) -> str:
         return f"<Qwen35 {self._settings.execution} on {self.device} as {self.dtype} shared={self._shared_requests}>"
+
+    @property
+    def segment(self) -> int | None:
+        """Tokens of a segment of kept prefixes; None when none are kept."""
+        return None if self._kept is None else self._kept.segment
 
     @property
     def vocabulary(self) -> int:

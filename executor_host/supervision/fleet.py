@@ -158,6 +158,13 @@ class Fleet:
         for hosts in self:
             hosts.kill()
 
+    def look(self) -> None:
+        """See from outside how every process is, and whether it is somebody's turn to have room."""
+        for slot in self.slots:
+            slot.look()
+        if not self._around.life.stopping:
+            self.residency.look(self._around.clock())
+
     # What slots and the front say
 
     def host_ready(self, slot: HostSlot) -> None:

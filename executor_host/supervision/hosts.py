@@ -175,7 +175,12 @@ class Hosts:
 
     def row(self) -> dict[str, Any]:
         """What the front is told of it."""
-        standing = Standing(role=self.role.state.value, present=self.present, refusal=self.refusal)
+        standing = Standing(
+            role=self.role.state.value,
+            present=self.present,
+            refusal=self.refusal,
+            hosts=tuple(slot.life.standing() for slot in self.slots),
+        )
         row: dict[str, Any] = msgspec.to_builtins(self.spec) | msgspec.to_builtins(standing)
         return row
 

@@ -147,5 +147,6 @@ class Reports:
             "role": hosts.role.state.value,
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
+            "turns": self._fleet.residency.turns(hosts.spec.id),
             "native": "" if native is None else native.url,
         }

@@ -135,8 +135,7 @@ class Server:
         while True:
             parts.clock.look()
             parts.front.look()
-            for slot in parts.fleet.slots:
-                slot.look()
+            parts.fleet.look()
             parts.renewal.look()
             if os.getpid() == 1:
                 orphans.reap(STARTED)

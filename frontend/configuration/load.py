@@ -79,6 +79,7 @@ def _build(source: TomlDocument) -> Configuration:
         restarts=server.restarts,
         max_resident=server.max_resident,
         max_resident_bytes=server.max_resident_bytes,
+        turn_s=server.turn_s or None,
         front_limit_s=server.front_limit_s or None,
         health=health,
         admin=admin,

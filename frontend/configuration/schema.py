@@ -20,6 +20,9 @@ DEFAULT_DRAIN_S: Final = 30.0
 DEFAULT_FRONT_LIMIT_S: Final = 60.0
 """Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
 
+DEFAULT_TURN_S: Final = 10.0
+"""A third of the default deadline of a request: there is time to make the room, and to load the model in it."""
+
 DEFAULT_RESTARTS: Final = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
 
@@ -92,6 +95,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | None
     ) = None
     max_resident_bytes: Annotated[int, _BYTES] | None = None
+    turn_s: Annotated[float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (never) to {MAX_SECONDS}")] = field(
+        name="turn", default=DEFAULT_TURN_S
+    )
     front_limit_s: Annotated[
         float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) to {MAX_SECONDS}")
     ] = field(name="front_limit", default=DEFAULT_FRONT_LIMIT_S)

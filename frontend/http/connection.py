@@ -50,7 +50,7 @@ def _above_a_limit(error: BaseException | None) -> str:
 class ClientConnection(web.RequestHandler):
     """The library's handler with our error bodies and time limits."""
 
-    __slots__ = ("_clients", "_refused", "_render")
+    __slots__ = ("_answered", "_clients", "_refused", "_render")
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class ClientConnection(web.RequestHandler):
         self._render = render
         self._clients = Clients() if clients is None else clients
         self._refused = False
+        self._answered = 0
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -90,11 +91,21 @@ class ClientConnection(web.RequestHandler):
             super().connection_lost(exc)
 
     def is_idle(self) -> bool:
-        return self._current_request is None and not self._messages
+        # What waits in `finish_response` has been answered, and does not read.
+        return (self._current_request is None and not self._messages) or self._drain_waiter is not None
+
+    def unwritten(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def answered(self) -> int:
+        return self._answered
 
     def leave(self) -> None:
         if self.transport is not None:
-            self.transport.close()
+            if self.unwritten():
+                self.transport.abort()  # a close would wait for its reader
+            else:
+                self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """As the library's. Where a body stops being HTTP, it queues the error behind the request that waits for
@@ -123,7 +134,12 @@ class ClientConnection(web.RequestHandler):
             if not request.content.is_eof():
                 resp.force_close()
         finished = await super().finish_response(request, resp, start_time)
+        self._answered += 1
         self._clients.active(self)
+        if self._paused:
+            # What it has not read is more than the transport likes to keep: its next request waits. It is aborted when
+            # that takes too long (`Clients.sweep`).
+            await self._drain_helper()
         return finished
 
     def log_exception(self, *args: Any, **kw: Any) -> None:

@@ -98,16 +98,24 @@ class FrontCollector(Collector):
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
+        poisoned = server.poison.report()
+        yield GaugeMetricFamily(
+            "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]
+        )
+        yield CounterMetricFamily(
+            "framehost_poisoned_refused", "How often such a request was refused.", poisoned["refused"]
+        )
         connections = server.clients.report()
         yield GaugeMetricFamily("framehost_connections", "Open client connections.", connections["open"])
         yield GaugeMetricFamily(
             "framehost_connections_limit", "Client connections from which on newcomers need room.", connections["limit"]
         )
         turned = CounterMetricFamily(
-            "framehost_connections_ended", "Client connections ended for want of descriptors.", labels=["reason"]
+            "framehost_connections_ended", "Client connections ended by the server.", labels=["reason"]
         )
         turned.add_metric(["idle"], connections["ended_idle"])
         turned.add_metric(["refused"], connections["refused"])
+        turned.add_metric(["unread"], connections["aborted"])
         yield turned
         yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
         lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")

@@ -162,7 +162,11 @@ class HostLink:
             # A connection between processes of one machine does not break.
             on_connection=None if security is None else self._on_connection,
         )
-        self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        try:
+            self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        except (zmq.ZMQError, ValueError):
+            self._data.close()
+            raise
         self._tell(Hello(role="front", epoch=epoch, pid=pid, clock_ms=self._clock_ms()))
         self._watch.owed()
 
@@ -361,9 +365,7 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
-            else:
-                dispatch.fail(reported(message))
+            dispatch.fail(reported(message))
         else:
             dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
 

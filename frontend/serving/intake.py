@@ -1,15 +1,15 @@
 """Taking one request in: the budgets that may refuse it, the replica that gets it, and its units, one by one.
 
-    slot ─▶ (prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
-     429                 429, 413   503        one output each
+    door ─▶ slot ─▶ (upload, prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
+     429     429                        429, 413   503        one output each
 
-The slot and the cost are the deployment's; the account of a key has both again. Every permit is retained by the
-request's context, and goes back when its last owner is gone.
+The door is the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
+permit is retained by the request's context, and goes back when its last owner is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frontend.errors import QueueFull
 from frontend.families.base import Prepared
@@ -38,6 +38,12 @@ def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | N
     return None
 
 
+def pass_the_door(context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit the request to its key, before anything of its body is read. Raises `QueueFull`."""
+    if record.account is not None and record.account.requests is not None:
+        context.retain(permit(record.account.requests, 0))
+
+
 def take_cost(deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
     """Admit what the request turned out to be. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
     for layer, cost in _layers(deployment, prepared, record):
@@ -58,11 +64,8 @@ def _layers(
     if deployment.cost is None and account is None:
         return ()
     layers = [] if deployment.cost is None else [(deployment.cost, prepared.cost)]
-    if account is not None:
-        if account.requests is not None:
-            layers.append((account.requests, 0))
-        if account.cost is not None:
-            layers.append((account.cost, prepared.cost))
+    if account is not None and account.cost is not None:
+        layers.append((account.cost, prepared.cost))
     return layers
 
 
@@ -73,8 +76,10 @@ async def execute(
     prepared: Prepared,
     context: ExecutionContext,
     record: RequestRecord,
+    check: Callable[[], None],
 ) -> list[object]:
-    """Run the units of an admitted request; one output each.
+    """Run the units of an admitted request; one output each. `check` is called whenever one is about to be sent, and
+    what it raises ends the request there.
 
     `identity`: of the weights it was prepared for, which must still be these. All units go to one replica. Raises
     `RequestError`. Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the
@@ -85,7 +90,7 @@ async def execute(
     for index, unit in enumerate(prepared.units):
         if replica is None or replica.identity != identity:
             raise replaced(deployment.name)
-        output = await replica.run(unit, context, record.request_id)
+        output = await replica.run(unit, context, record.request_id, check)
         record.unit_done()
         deployment.last_output = output.values
         outputs.append(family.absorb(prepared, index, output.values))

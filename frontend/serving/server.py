@@ -20,6 +20,7 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.serving.clients import Clients
 from frontend.serving.deadlines import Deadlines
 from frontend.serving.deployment import Deployment
+from frontend.serving.poison import Poison
 from frontend.serving.replica import Availability
 from protocol.messages import Order, Outcome
 
@@ -69,6 +70,7 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     deadlines: Deadlines = field(init=False)
     requests: RequestTable = field(init=False)
+    poison: Poison = field(init=False)
     ingress: BoundedAdmission = field(init=False)
     metrics: Metrics = field(init=False)
     tracing: Tracing | None = None
@@ -81,6 +83,7 @@ class Server:
     def __post_init__(self) -> None:
         self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
+        self.poison = Poison(self.clock)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes

@@ -3,6 +3,7 @@
     waits for                 while                                      ends with
     -----------------------   ----------------------------------------   ----------------------------------------
     the end of a swap         its name is held                           the name goes on, or the server stops: 503
+    a processor of its model  its files are being read                   it is made, or cannot be: 503
     a host of its model       the model is absent or has never been up   a host is there, or none will come: 503,
                                                                          or the name means another one: `Moved`
     a host that comes back    it is expected within RESTART_WAIT_S and   (in the queue of a replica)
@@ -51,6 +52,22 @@ async def for_the_swap(deployment: Deployment, context: ExecutionContext, record
     with record.waiting_for_host():
         await deployment.moved()
     record.waits_for = ""
+
+
+async def for_a_processor(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> None:
+    """Wait until there is something that can prepare for `deployment`, inside `deployment.in_use`.
+
+    Raises `Unavailable` when there is nothing and will not be; `Moved` when the name means another deployment.
+    """
+    with record.waiting_for_host():
+        while not deployment.prepares:
+            if deployment.role is not Role.CURRENT:
+                raise Moved
+            if deployment.stopping and not deployment.greeting:
+                raise Unavailable("the server is stopping and loads no models", retry_after=STOPPING_RETRY_S)
+            if deployment.hopeless:
+                _ = deployment.processor  # says why
+            await deployment.moved()
 
 
 async def for_a_host(

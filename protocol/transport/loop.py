@@ -148,7 +148,11 @@ def dial(
     made = LoopSocket(loop, socket, receiver)
     if on_connection is not None:
         made.watch(on_connection)
-    socket.connect(address)
+    try:
+        socket.connect(address)
+    except (zmq.ZMQError, ValueError):
+        made.close()
+        raise
     return made
 
 

@@ -35,6 +35,7 @@ request_timeout = 10
 max_body = 1000
 drain = 2.5
 restarts = 0
+turn = 0
 front_limit = 0
 health = "[::]:0"
 
@@ -93,6 +94,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
     assert (found.limits.request_timeout_s, found.limits.max_body_bytes) == (10.0, 1000)
     assert (found.drain_s, found.restarts) == (2.5, 0)
+    assert found.turn_s is None
     assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
     assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
@@ -102,7 +104,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (second.execution_limit_s, second.load_limit_s) == (1.5, 1800)
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
-    assert (plain.front_limit_s, plain.health) == (60.0, None)
+    assert (plain.front_limit_s, plain.turn_s, plain.health) == (60.0, 10.0, None)
     assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
     assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
@@ -227,6 +229,7 @@ MISTAKES = [
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
@@ -384,6 +387,23 @@ def test_toml_that_python_does_not_read_is_said(tmp_path: Path, value: str) -> N
     """The parser has its own errors for these."""
     with pytest.raises(ConfigurationError, match="not TOML"):
         config.load(write(tmp_path, f"x = {value}\n"))
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("options", "key models.m.options.a: there is no option 'a'"),
+        ("options.truncate", "the option 'truncate' is a dict nested too deep; it is true or false"),
+        ("path", "a dict nested too deep is not a path"),
+        ("nobody", "key models.m.nobody: unknown key"),
+    ],
+)
+def test_tables_inside_each_other_are_refused_however_deep(tmp_path: Path, table: str, said: str) -> None:
+    """A dotted key nests them without a bound of the parser's."""
+    text = f'[models.m]\nfamily = "sparrow"\n{table}{".a" * 20_000} = 1\n'
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(write(tmp_path, text))
+    assert said in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
