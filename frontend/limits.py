@@ -77,6 +77,16 @@ STREAM_FLUSH_S: Final = 10.0
 """What a reader of events has not taken this long after the decision's end is dropped with its connection. Nothing but
 the connection is held by then; clients of the field give up after 10 s themselves."""
 
+WRITE_S: Final = 10.0
+"""A client that has read less in this time than `WRITE_BYTES_PER_S` times it, and not all of its answer, is aborted.
+Until then the answer is in our memory; clients of the field give up after 10 s themselves."""
+
+WRITE_BYTES_PER_S: Final = 64 * 1024
+"""The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
+
+SWEEP_S: Final = 1.0
+"""How often the connections are looked at for answers that no client reads; a look costs a microsecond for each."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 
@@ -90,6 +100,9 @@ long before that, and perhaps not read yet."""
 
 FILES_WARNING_S: Final = 60.0
 """The log says at most this often that descriptors run out."""
+
+MAX_TIMEOUT_DIGITS: Final = 15
+"""Of a time budget in milliseconds: 30,000 years. Python's own limit is 4,300, and a float's 308."""
 
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""

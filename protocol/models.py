@@ -28,7 +28,7 @@ _LIMIT: Final = Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) t
 
 
 def admitting(what: str) -> Meta:
-    """Of a bound on admission: 0 would be a model that nobody can ask."""
+    """Of a bound on admission: 0 would be a model that no client can ask."""
     below, above = "{} admits nothing; give a number above 0", f"{{}} is above the limit of {MAX_AMOUNT}"
     return Meta(ge=1, le=MAX_AMOUNT, description=f"{what} above 0", extra={"below": below, "above": above})
 
@@ -131,6 +131,6 @@ class Standing(Struct, frozen=True, kw_only=True):
     present: bool = True
     """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
     refusal: str = ""
-    """Why there cannot be a host, when somebody is sure of that."""
+    """Why there cannot be a host, when that is certain."""
     hosts: tuple[HostStanding, ...] = ()
     """One for each replica: the whole truth, so that a front needs to remember nothing of what it was told before."""

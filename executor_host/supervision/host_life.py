@@ -33,7 +33,7 @@ class Effects(Protocol):
         """Make a process; `launched`, or `ended` without one, follows."""
 
     def abandon(self) -> None:
-        """Wait no longer for a process that somebody else would start; `ended` follows."""
+        """Wait no longer for a process that another machine would start; `ended` follows."""
 
     def tell(self, message: Message) -> None:
         """Send to the process, on its control lane."""
@@ -63,7 +63,7 @@ class Effects(Protocol):
         """A spare is ready, and the front knows nothing of it."""
 
     def died(self, how: str) -> None:
-        """A process has ended that nobody had asked to."""
+        """A process has ended without being asked to."""
 
     def changed(self) -> None:
         """A process has ended, and what follows is decided."""
@@ -86,7 +86,7 @@ class HostLife:
         clock: Callable[[], float],
         mint: Callable[[], str],
     ) -> None:
-        """`replica`: which one's host is here; None: a spare. `clock`: in seconds, standing still while nobody looks.
+        """`replica`: which one's host is here; None: a spare. `clock`: in seconds, standing still between looks.
         `mint`: a name that no incarnation has had."""
         self.spec = spec
         self.replica = replica
@@ -129,7 +129,7 @@ class HostLife:
         self.replica = None
 
     def hasten(self) -> None:
-        """Somebody insists: what waits for its next start is started now."""
+        """A request or an operator insists: what waits for its next start is started now."""
         if self.slot.state is SlotState.WAITING:
             self._effects.wait_no_more()
             self.waited()
@@ -243,7 +243,7 @@ class HostLife:
         current, policy = self.current, self.policy
         clean = ended.status == HostExit.CLEAN
         current.exited(clean=clean)
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         how = ended.describe(cause=current.cause, resident_bytes=current.resident_bytes)
         if ended.status == HostExit.LOST:
             how, words = words, ""
@@ -396,7 +396,7 @@ class HostLife:
             return
         current.ready(up, self._clock())
         self.load_s = current.load_s
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         spare = ", a spare" if self.replica is None else ""
         self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}{spare}")
         if self.replica is None:

@@ -64,7 +64,7 @@ class Surroundings:
     mint: Callable[[], str]
     """A name that no incarnation has had, also not of an earlier supervisor."""
     clock: Callable[[], float]
-    """In seconds, standing still while nobody looks."""
+    """In seconds, standing still between looks."""
 
 
 class Listener(Protocol):
@@ -77,7 +77,7 @@ class Listener(Protocol):
         """A spare is ready."""
 
     def host_died(self, slot: HostSlot, how: str) -> None:
-        """A host ended that nobody had asked to."""
+        """A host ended without being asked to."""
 
     def host_changed(self, slot: HostSlot) -> None:
         """A host ended, and what follows is decided."""
@@ -275,7 +275,7 @@ class HostSlot:
         self.life.heard(message)
 
     async def _remove(self, directory: Path) -> None:
-        """Nobody waits for it: what a host has left there may be much, or on a disk that hangs."""
+        """Nothing waits for it: what a host has left there may be much, or on a disk that hangs."""
         try:
             await aside(lambda: shutil.rmtree(directory, ignore_errors=True), limit_s=REMOVE_LIMIT_S)
         except TimeoutError:

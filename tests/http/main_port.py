@@ -54,7 +54,9 @@ class Main:
         http = self.runner.server
         assert http is not None
         loop = asyncio.get_running_loop()
-        self.listener = await loop.create_server(lambda: ClientConnection(http), "127.0.0.1", 0)
+        self.listener = await loop.create_server(
+            lambda: ClientConnection(http, clients=self.server.clients), "127.0.0.1", 0
+        )
         self.url = f"http://127.0.0.1:{self.listener.sockets[0].getsockname()[1]}"
         self.host = FakeHost(self.zmq)
         self.deployment.host_up(self.host.up())
