@@ -82,7 +82,7 @@ class Host:
         taken: TakenUnits | None = None,
     ) -> None:
         """Binds the control lane; raises `zmq.ZMQError` when that is not possible. `context` stays the caller's.
-        `taken`: where it is noted which units were taken; None when nobody could read it."""
+        `taken`: where it is noted which units were taken; None when no process could read it."""
         self._family = family
         self._executor = executor
         self._shared_state = shared_state

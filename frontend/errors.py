@@ -31,7 +31,7 @@ class Misuse(FrontendError):
 
 
 class ExecutionStopped(FrontendError):
-    """`ExecutionContext.check()` found that nobody waits for this work any more."""
+    """`ExecutionContext.check()` found that no client waits for this work any more."""
 
 
 class DeadlineExceeded(ExecutionStopped):

@@ -85,7 +85,7 @@ WRITE_BYTES_PER_S: Final = 64 * 1024
 """The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
 
 SWEEP_S: Final = 1.0
-"""How often the connections are looked at for answers that nobody reads; a look costs a microsecond for each."""
+"""How often the connections are looked at for answers that no client reads; a look costs a microsecond for each."""
 
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
@@ -100,6 +100,9 @@ long before that, and perhaps not read yet."""
 
 FILES_WARNING_S: Final = 60.0
 """The log says at most this often that descriptors run out."""
+
+MAX_TIMEOUT_DIGITS: Final = 15
+"""Of a time budget in milliseconds: 30,000 years. Python's own limit is 4,300, and a float's 308."""
 
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""

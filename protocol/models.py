@@ -28,7 +28,7 @@ _LIMIT: Final = Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) t
 
 
 def admitting(what: str) -> Meta:
-    """Of a bound on admission: 0 would be a model that nobody can ask."""
+    """Of a bound on admission: 0 would be a model that no client can ask."""
     below, above = "{} admits nothing; give a number above 0", f"{{}} is above the limit of {MAX_AMOUNT}"
     return Meta(ge=1, le=MAX_AMOUNT, description=f"{what} above 0", extra={"below": below, "above": above})
 
@@ -70,6 +70,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: Annotated[
         int, Meta(ge=1, le=MAX_REPLICAS, description=f"a number of hosts, 1 or more and at most {MAX_REPLICAS}")
     ] = 1
+    spare: bool = False
+    """Whether one more host is kept loaded and warm, which takes over when one of the others dies."""
     pin: bool = False
     """Its hosts are never stopped to make room, nor because they are idle."""
     keep_alive_s: (
@@ -129,6 +131,6 @@ class Standing(Struct, frozen=True, kw_only=True):
     present: bool = True
     """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
     refusal: str = ""
-    """Why there cannot be a host, when somebody is sure of that."""
+    """Why there cannot be a host, when that is certain."""
     hosts: tuple[HostStanding, ...] = ()
     """One for each replica: the whole truth, so that a front needs to remember nothing of what it was told before."""

@@ -65,7 +65,7 @@ class Option:
     name: str
     type: type[bool | int | float | str]
     default: object
-    """The value when the option is absent. None: what `unset` says; nobody can ask for it by a value."""
+    """The value when the option is absent. None: what `unset` says; no value asks for it."""
     help: str
     """What it does, in one line."""
     side: Side = "host"

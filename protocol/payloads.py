@@ -61,7 +61,7 @@ class RowsRequest:
 
     The rows lie one after the other in `tokens`, unpadded. Row r is answered with the logits of the first
     `candidates[r]` labels of the checkpoint, at the position of the row's last token. Question ids are not in
-    it; `questions` says only which rows belong together, for whoever shares their common prefix.
+    it; `questions` says only which rows belong together, for an executor that shares their common prefix.
 
     The arrays may be views on a received frame: they are read, never written.
     """

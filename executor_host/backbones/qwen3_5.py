@@ -15,7 +15,7 @@ from left to right, and one is causal attention: none of them looks to the right
 are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
 are taken from single, unpadded rows only.
 
-Logits are nobody's business here. No position but the last of each row leaves a pass, except through `read_all`.
+Logits are not made here. No position but the last of each row leaves a pass, except through `read_all`.
 
 Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
@@ -459,7 +459,7 @@ def load(
 
 def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
     """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
-    for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
+    for a caller that needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
     model = from_folder(transformers.Qwen3_5ForCausalLM, path, getattr(torch, dtype))
     return model.eval().requires_grad_(False), target

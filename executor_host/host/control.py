@@ -1,6 +1,6 @@
 """The control lane: a daemon thread with its own socket that answers at any time, also while loading.
 
-It can be late by as long as one C call holds the interpreter lock; nobody infers death from that.
+It can be late by as long as one C call holds the interpreter lock; no process infers death from that.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ControlLane:
         self._shared_state = shared_state
         self._peers: set[bytes] = set()
         self._last: Message | None = None
-        """How far it is: the latest PROGRESS, READY, fatal FAILURE or BYE, told to whoever says HELLO later."""
+        """How far it is: the latest PROGRESS, READY, fatal FAILURE or BYE, told to a peer that says HELLO later."""
         self._stopping = False
         self.malformed = 0
         self._socket = router(context, address, security, linger_ms=LAST_ANSWERS_MS)
@@ -63,7 +63,7 @@ class ControlLane:
         self._thread.start()
 
     def leave(self, reason: str) -> None:
-        """Say that the host ends. Whoever says HELLO from now on hears it, too, until `stop`."""
+        """Say that the host ends. A peer that says HELLO from now on hears it, too, until `stop`."""
         self._shared_state.announce(Bye(reason=reason))
 
     def stop(self) -> None:
@@ -140,5 +140,5 @@ class ControlLane:
         try:
             send(self._socket, [peer, *frames])
         except zmq.ZMQError:
-            # Gone or not reading: whoever needs this asks again with a new HELLO.
+            # Gone or not reading: a peer that needs this asks again with a new HELLO.
             self._peers.discard(peer)

@@ -2,7 +2,7 @@
 
 It dials in at the server, is told what it is, and from then on is the same host as a local one, but for its
 sockets: they are tcp, secured with CURVE, and admit the server alone. It ends when it is asked to, when it
-fails, and when it and its server have lost each other; starting it again is up to whoever started it.
+fails, and when it and its server have lost each other; starting it again is up to its own service manager.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: shared_state.request_drain())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    # Nobody but the server may connect, whoever else has a key that it would let in.
+    # No peer but the server may connect, whichever other has a key that it would let in.
     authenticator = authentication.in_thread(context, keys.Allowed([server]))
     try:
         path = path or assigned.path
@@ -137,7 +137,7 @@ def read_assets(path: str | None, names: Sequence[str]) -> dict[str, Blob]:
 
 
 def _lost(shared_state: SharedState, lease_s: float, why: str) -> None:
-    """Finish the running unit, whose answer nobody gets, and end; at the latest after a lease."""
+    """Finish the running unit, whose answer is lost, and end; at the latest after a lease."""
     print(f"framehost: {why}; ending", file=sys.stderr, flush=True)
     shared_state.request_drain()
     last = threading.Timer(lease_s, lambda: os._exit(HostExit.LOST))

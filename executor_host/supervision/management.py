@@ -5,8 +5,8 @@
     commands    ORDER ─▶                                                          (carried out in orders.py)
     both        STATUS ─▶                                                         (answered in report.py)
 
-Whoever connects may ask and order: the lane's socket is in the runtime directory, which is this user's alone. What only
-a front may say is taken from the present one.
+Every peer that connects may ask and order: the lane's socket is in the runtime directory, which is this user's alone.
+What only a front may say is taken from the present one.
 """
 
 from __future__ import annotations

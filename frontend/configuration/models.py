@@ -40,6 +40,8 @@ def read(name: str, table: object, timeout_s: float, source: TomlDocument) -> Na
         remote=model.ray is not None if model.remote is None else model.remote,
     )
     _check_wire(model, name, key, source)
+    if model.spare and model.remote:
+        source.fail((*key, "spare"), "hosts elsewhere are not kept in reserve; give more replicas")
     if model.ray is not None and not model.remote:
         source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
     _check_path(model, family, key, source)
@@ -77,7 +79,7 @@ def _family(model: Model, key: Key, source: TomlDocument) -> families.Family:
             raise TypeError("its OPTIONS are not those of the Family")
         for part in ("executor", "payload", *(["native"] if family.native else [])):
             families.locate(getattr(family, part))
-    except Exception as error:  # a stranger's module can raise anything
+    except Exception as error:  # a foreign module can raise anything
         reference = getattr(family, part)
         why = f"{type(error).__name__}: {error}"
         source.fail((*key, "family"), f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
@@ -137,7 +139,7 @@ def _completed(name: str, model: Model, family: families.Family, timeout_s: floa
     """The model with the family's defaults for what is absent, and None for a limit of 0."""
     limit_s = model.execution_limit_s
     if limit_s is None:
-        # Never so short that a unit could be ended for which somebody still waits.
+        # Never so short that a unit could be ended for which a client still waits.
         limit_s = max(family.execution_limit_s, 2 * timeout_s)
     filled: dict[str, Any] = {
         "max_requests": family.default_max_requests if model.max_requests is None else model.max_requests,

@@ -42,7 +42,7 @@ class NativeRefusal(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What `health` may know of the model's host, all of it cached: nobody is asked."""
+    """What `health` may know of the model's host, all of it cached: no process is asked."""
 
     ready: bool
     facts: Mapping[str, Any] = field(default_factory=dict)

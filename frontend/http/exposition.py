@@ -2,7 +2,7 @@
 
     request counts, histograms      of this front; they begin again with a new one, as counters may
     queues, permits                 of this front, now
-    restarts, memory, hosts         the supervisor's, asked when somebody reads; they outlive a front
+    restarts, memory, hosts         the supervisor's, asked at a scrape; they outlive a front
 
 A scrape costs the event loop a few milliseconds and touches no request. When the supervisor does not answer in time,
 its part is missing from that scrape, which is what a missing fact should look like.
@@ -10,7 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -41,8 +41,16 @@ async def metrics(request: web.Request) -> web.Response:
     ProcessCollector(registry=registry)
     if report is not None:
         registry.register(SupervisorCollector(report))
-    encoder, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
+    encoder, content_type = _encoder(request.headers.get(hdrs.ACCEPT, ""))
     return routes.respond(request, encoder(registry), content_type)
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """What the scraper reads best; what cannot be read of its wish is no wish."""
+    try:
+        return choose_encoder(accept)
+    except (ValueError, TypeError, IndexError):  # the library takes versions and escapings for well-formed
+        return choose_encoder("")
 
 
 class FrontCollector(Collector):
@@ -93,7 +101,7 @@ class FrontCollector(Collector):
             "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
         )
         denied = CounterMetricFamily(
-            "framehost_requests_denied", "Requests turned away at the door, on any port.", labels=["reason"]
+            "framehost_requests_denied", "Requests refused before the upload, on any port.", labels=["reason"]
         )
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)

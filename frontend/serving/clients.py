@@ -1,6 +1,6 @@
 """The client connections of all listeners, kept below the number of files that this process may have open.
 
-An accept without a free descriptor fails inside the loop, which closes the connection without a word and tells nobody.
+An accept without a free descriptor fails inside the loop, which closes the connection without a word and logs nothing.
 So a part of the descriptors is kept free: a newcomer that would begin to use them takes the place of the connection
 that has been idle for longest, and is refused where all are busy.
 """
@@ -135,7 +135,7 @@ class Clients:
         self._by_activity.pop(client, None)
         self._unread.pop(client, None)
 
-    # Answers that nobody reads
+    # Answers that no client reads
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look for them from now on, every `limits.SWEEP_S` seconds."""

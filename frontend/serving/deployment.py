@@ -79,7 +79,7 @@ class Deployment:
         self.present = standing.present
         """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
         self.refusal = standing.refusal
-        """Why there cannot be a host, when somebody is sure of that."""
+        """Why there cannot be a host, when that is certain."""
         self.keep_alive_s = None if told.pinned else told.keep_alive_s
         self.family = families.find(told.family)
         self.created = int(time.time())
@@ -96,7 +96,7 @@ class Deployment:
         self._cold = True
         """Whether the processor knows no host's facts, or a host that was stopped for room: nothing is queued."""
         self.on_demand = not self.present
-        """Whether it has been absent, and no host has come since: whoever asks for it waits, in every dialect."""
+        """Whether it has been absent, and no host has come since: a request for it waits, in every dialect."""
         self._native: tuple[Processor | None, NativeProfile] | None = None
         self.last_output: Mapping[str, Any] = {}
         self._users = self._waiting = 0
@@ -207,7 +207,7 @@ class Deployment:
     # What it is to its name, and to the room there is
 
     def assume(self, row: Mapping[str, Any]) -> None:
-        """Take the role and the presence that the supervisor's table says, and wake whoever waits for others."""
+        """Take the role and the presence that the supervisor's table says, and wake those that wait for others."""
         standing = msgspec.convert(row, Standing)
         self.role, self.present, self.refusal = Role(standing.role), standing.present, standing.refusal
         if self.present:
@@ -223,7 +223,8 @@ class Deployment:
         self._tell_when_drained()
 
     def begin_stop(self) -> None:
-        """The server stops: no host is started any more, and whoever waits for one, prepared or not, is refused."""
+        """The server stops: no host is started any more, and a request that waits for one, prepared or not, is
+        refused."""
         self.stopping = True
         for replica in self.replicas:
             replica.begin_stop()
@@ -267,7 +268,7 @@ class Deployment:
 
     @property
     def wanted(self) -> bool:
-        """Whether a request waits for a host that nobody has been asked to start."""
+        """Whether a request waits for a host whose start has not been asked for."""
         return bool(self._waiting) and not self.present and self.role is Role.CURRENT and not self.refusal
 
     @property
@@ -321,7 +322,7 @@ class Deployment:
 
     def host_down(self, down: HostDown) -> None:
         """The process of one replica is gone."""
-        # What is held or to leave is stopped on purpose: whoever comes meanwhile waits for what follows.
+        # What is held or to leave is stopped on purpose: a request that comes meanwhile waits for what follows.
         wanted_gone = not self.present or self.role is Role.HELD
         if (judged := self._judging.get(down.replica)) is not None and judged.incarnation == down.incarnation:
             del self._judging[down.replica]

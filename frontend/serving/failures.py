@@ -40,7 +40,7 @@ def reported(failure: Failure) -> Exception:
         return HostDied(failure.message, dispatched=failure.dispatched, retry_after=1)
     if failure.code == "input":
         if failure.status == InvalidRequest.status:
-            # A body that fails validation has one shape in each dialect, whoever has found it.
+            # A body that fails validation has one shape in each dialect, wherever it was found.
             return InvalidRequest.at(tuple(failure.where), failure.message, failure.error_type)
         return HostFailure(failure)
     if failure.code == "expired":

@@ -276,7 +276,7 @@ class HostLink:
         return int(self._loop.time() * 1000)
 
     def ask(self) -> None:
-        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        """Ask the host how it is. Its control thread answers when it can, into `report`; no request waits."""
         self._tell(Status())
 
     def end(self, *, reason: str, retry_after: int, lost: bool = False, taken: Mapping[str, int] | None = None) -> None:
@@ -378,7 +378,7 @@ class HostLink:
             if self._calls:
                 self._watch.owed()
             else:
-                self._watch.settled()
+                self._watch.answered()
         return dispatch
 
     def _unmatched(self, call: int) -> None:
@@ -387,7 +387,7 @@ class HostLink:
             log.debug("host %s: late reply to call %d, dropped", self.incarnation, call)
         else:
             self._unknown += 1
-            self._complain("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
+            self._complain("host %s: reply to call %d, which was never made, dropped", self.incarnation, call)
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:
@@ -398,7 +398,7 @@ class HostLink:
             return
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
-                self._watch.settled()
+                self._watch.answered()
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
@@ -407,7 +407,7 @@ class HostLink:
                 if self._calls:
                     self._ask_for_answers()
                 else:
-                    self._watch.settled()
+                    self._watch.answered()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):
             log.debug("host %s: %s", self.incarnation, message)

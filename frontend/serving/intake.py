@@ -1,9 +1,9 @@
 """Taking one request in: the budgets that may refuse it, the replica that gets it, and its units, one by one.
 
-    door ─▶ slot ─▶ (upload, prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
+     key ─▶ slot ─▶ (upload, prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
      429     429                        429, 413   503        one output each
 
-The door is the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
+First comes the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
 permit is retained by the request's context, and goes back when its last owner is gone.
 """
 

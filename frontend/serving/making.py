@@ -2,9 +2,10 @@
 
     facts, options, folder ─▶ thread ─▶ Processor, or Unusable with the reason
 
-The folder may hold a pipe that nobody writes to, or lie on a file system that hangs; the class may be somebody else's
-and raise what it likes. Whatever happens there is this deployment's affair: the loop goes on, and so do the others.
-A thread that hangs cannot be ended. It is left behind, asleep, and its deployment is told that its time is over.
+The folder may hold a pipe that no process writes to, or lie on a file system that hangs; the class may be a third
+party's and raise what it likes. Whatever happens there is this deployment's affair: the loop goes on, and so do the
+others. A thread that hangs cannot be ended. It is left behind, asleep, and its deployment is told that its time is
+over.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from frontend import limits
 from frontend.families.base import AssetError, Processor
 from frontend.serving.assets import unpacked
 from protocol import families
-from protocol.limits import MAX_NAME_CHARS
 
 log = logging.getLogger("framehost.making")
+
+MAX_IDENTITY_CHARS = 4_096
+"""Of what a host calls its weights: room for the names and digests of some forty files, as of a sharded checkpoint."""
 
 MAX_REASON_CHARS: Final = 500
 """Of why a processor cannot be made: it is told to operators, and travels in messages."""
@@ -55,8 +58,8 @@ def make(family: families.Family, options: Mapping[str, Any], path: str | None, 
 def _check(facts: Mapping[str, object]) -> None:
     """What is used of the facts of every family."""
     identity = facts.get("identity", "")
-    if not isinstance(identity, str) or len(identity) > MAX_NAME_CHARS:
-        raise Unusable(f"its identity is not a text of at most {MAX_NAME_CHARS} characters")
+    if not isinstance(identity, str) or len(identity) > MAX_IDENTITY_CHARS:
+        raise Unusable(f"its identity is not a text of at most {MAX_IDENTITY_CHARS} characters")
 
 
 def _text(error: BaseException) -> str:

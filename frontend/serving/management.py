@@ -104,7 +104,7 @@ class Management:
         if asked.done():
             return asked.result()
         if self._asked is asked:
-            self._asked = None  # whoever comes next asks anew
+            self._asked = None  # the next caller asks anew
         return None
 
     async def order(self, order: Order) -> Outcome:
@@ -222,7 +222,7 @@ class Management:
         # Also one whose load was given up while they waited for it.
         others = (deployment.id for deployment in self._deployments.values() if deployment.wanted)
         self._wanted = dict.fromkeys((*known, *others))
-        # In the middle of a swap nobody is here yet, or not any more, because they wait at the name.
+        # In the middle of a swap no request is here yet, or not any more: they wait at the name.
         meant = [deployment for deployment in self._deployments.values() if deployment.role is Role.CURRENT]
         idle = {deployment.id: deployment.idle_s for deployment in meant}
         self.tell(

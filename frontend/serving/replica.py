@@ -136,7 +136,7 @@ class Replica:
             ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
             log.warning("model %s is now %s; %d waiting requests ended", self._name, identity, ended)
         self.identity = identity
-        # It only has to say hello: whoever comes now waits for that.
+        # It only has to say hello: a request that comes now waits for that.
         self.back_at = self._loop.time()
         self._linked = up
         self.greeting = True
@@ -305,7 +305,7 @@ class Replica:
             return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         least, most = limits.RETRY_AFTER_SECONDS
         left = self.back_at - self._loop.time()
-        # One that should have been back long ago: nobody knows.
+        # One that should have been back long ago: it is not known.
         return most if -left > limits.RESTART_WAIT_S else max(least, min(most, math.ceil(min(left, 60.0))))
 
     def unavailable_text(self) -> str:

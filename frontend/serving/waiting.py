@@ -111,7 +111,7 @@ def refuse_unless_expected(deployment: Deployment, context: ExecutionContext) ->
     wait = deployment.back_in_s()
     remaining = context.remaining()
     patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
-    # Late by as much as we would have waited for it: nobody knows when it comes, if it does.
+    # Late by as much as we would have waited for it: it is not known when it comes, if it does.
     late = -wait > limits.RESTART_WAIT_S
     if wait > patience or late or not deployment.expected:
         raise Unavailable(
@@ -122,8 +122,8 @@ def refuse_unless_expected(deployment: Deployment, context: ExecutionContext) ->
 def refuse_unless_ready(deployment: Deployment) -> None:
     """Raise `Unavailable` unless a warm host is there, for ports that do not wait for one to come back.
 
-    One that a new front has only to say hello to is there: nobody is to notice that the front is new. A model that
-    is absent is loaded for whoever asks, at every port.
+    One that a new front has only to say hello to is there: no client is to notice that the front is new. A model that
+    is absent is loaded for every client, at every port.
     """
     if deployment.availability is not _READY and not deployment.greeting and not deployment.on_demand:
         raise Unavailable(deployment.unavailable_text(), retry_after=deployment.retry_after())

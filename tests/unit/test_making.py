@@ -13,9 +13,11 @@ import pytest
 
 from frontend import limits
 from frontend.errors import Unavailable
+from frontend.serving.making import MAX_IDENTITY_CHARS
 from frontend.serving.management import Management
 from frontend.serving.replica import Availability
 from protocol import families
+from protocol.contracts import decider
 from protocol.limits import MAX_NAME_CHARS
 from protocol.messages import Deployment, HostVerdict, Message
 from tests.helpers import fake_family
@@ -59,7 +61,7 @@ async def verdict(bench: Bench) -> str:
         ({"identity": "foreign"}, "these are other weights"),
         ({"identity": "hostile"}, "its processor cannot be made: ZeroDivisionError: not mine"),
         ({"identity": "final"}, "its processor cannot be made: SystemExit: 3"),
-        ({"identity": "x" * (MAX_NAME_CHARS + 1)}, f"a text of at most {MAX_NAME_CHARS} characters"),
+        ({"identity": "x" * (MAX_IDENTITY_CHARS + 1)}, f"a text of at most {MAX_IDENTITY_CHARS} characters"),
         ({"identity": ["x"]}, "its identity is not a text"),
         ({"assets": 5}, "not a table of files"),
     ],
@@ -204,3 +206,10 @@ async def test_a_table_with_a_hostile_family_leaves_the_others_alone(
         host.close()
         bench.close()
         await asyncio.sleep(0)
+
+
+def test_the_identity_of_a_built_in_family_is_taken() -> None:
+    """It names every file of the checkpoint with its sha256, which no name of a model would have room for."""
+    files = dict.fromkeys((*decider.FRONT_FILES, "config.json", "model.safetensors"), "a" * 64)
+    identity = decider.identity(files, "bfloat16", "cuda:0", "packed", 4, 4096)
+    assert MAX_NAME_CHARS < len(identity) < MAX_IDENTITY_CHARS

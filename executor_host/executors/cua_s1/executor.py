@@ -143,7 +143,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
             processed   tokens the model read: those of the prompt
             statistics  counts of this host since its start (backbones/qwen3_5.py)
 
-        Whether it is finite is for whoever uses it. Raises `Abandoned`, looked for before the pass of the model;
+        Whether it is finite is for the caller. Raises `Abandoned`, looked for before the pass of the model;
         `protocol.errors.Malformed` for tokens this model lacks or too many of them; `FatalExecutionError` when the
         device failed. The device has finished on return and on every error.
         """
