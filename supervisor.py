@@ -35,7 +35,7 @@ from executor_host.supervision.listeners import HttpListener, Listeners, PortUnu
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
-from frontend.cli.serve import configured
+from frontend.cli.serve import configured, hint
 from frontend.configuration import keys
 from frontend.configuration.endpoints import Endpoint
 from frontend.configuration.model import Configuration, exposed
@@ -123,6 +123,8 @@ def _served(arguments: argparse.Namespace) -> int:
     if not arguments.insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
+    if (better := hint(arguments)) is not None:
+        print(f"framehost: {better}", file=sys.stderr)
     with contextlib.ExitStack() as opened:
         try:
             listeners = _open(configuration, opened)

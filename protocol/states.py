@@ -29,7 +29,7 @@ class HostState(_Word):
     DEAD = "dead"
 
     @property
-    def settled(self) -> bool:
+    def final(self) -> bool:
         """No further event changes it."""
         return self in (HostState.STOPPED, HostState.DEAD)
 

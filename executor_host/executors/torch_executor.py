@@ -5,7 +5,7 @@
     execute   accept: the payload, checked ─▶ run: the device, which has finished afterwards ─▶ outputs
 
 Between the steps a call that no client waits for is ended where the family looks (`base.check`), and an error is told
-from one after which the device is not to be trusted (`devices.settled`).
+from one after which the device is not to be trusted (`devices.synchronised`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         `files` (sha256 by name), `folder`, `dtype` and `device` are facts of every family; the others are `facts`.
         """
         self.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
+        device, dtype = self.placement()
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")
@@ -109,7 +109,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         if not isinstance(payload, self.PAYLOAD):
             raise ExecutionFailed(f"{self.PAYLOAD.__name__} is expected, not {type(payload).__name__}")
         request = self.accept(payload, checkpoint, model, lambda: check(call))
-        with devices.settled(model.device):
+        with devices.synchronised(model.device):
             result = self.run(request, model, lambda: check(call))
         return self.outputs(request, result, model)
 
@@ -129,6 +129,10 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     def libraries(self) -> None:
         """Imports what the family needs. Raises `ConfigurationError`."""
         devices.torch_library()
+
+    def placement(self) -> tuple[str, str]:
+        """Device and dtype by name, as the options say."""
+        return devices.placement(self.options["device"], self.options["dtype"])
 
     @abstractmethod
     def verify(self, progress: Callable[[float, str], None]) -> FolderT:

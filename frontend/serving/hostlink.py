@@ -378,7 +378,7 @@ class HostLink:
             if self._calls:
                 self._watch.owed()
             else:
-                self._watch.settled()
+                self._watch.answered()
         return dispatch
 
     def _unmatched(self, call: int) -> None:
@@ -398,7 +398,7 @@ class HostLink:
             return
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
-                self._watch.settled()
+                self._watch.answered()
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
@@ -407,7 +407,7 @@ class HostLink:
                 if self._calls:
                     self._ask_for_answers()
                 else:
-                    self._watch.settled()
+                    self._watch.answered()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):
             log.debug("host %s: %s", self.incarnation, message)

@@ -25,7 +25,7 @@ from protocol import families
 log = logging.getLogger("framehost.making")
 
 MAX_IDENTITY_CHARS = 4_096
-"""Of what a host calls its weights. The longest of the built-in families has the sha256 of seven files."""
+"""Of what a host calls its weights: room for the names and digests of some forty files, as of a sharded checkpoint."""
 
 MAX_REASON_CHARS: Final = 500
 """Of why a processor cannot be made: it is told to operators, and travels in messages."""
