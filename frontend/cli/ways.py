@@ -69,7 +69,9 @@ class Way:
 def _proxy(parts: SplitResult) -> SplitResult | None:
     host = str(parts.hostname)
     named = urllib.request.getproxies_environment().get(parts.scheme)
-    if not named or loopback(host) or urllib.request.proxy_bypass_environment(host):
+    if not named or loopback(host):
+        return None
+    if urllib.request.proxy_bypass_environment(host):  # type: ignore[attr-defined] # typeshed has it for macOS alone
         return None
     proxy = urlsplit(named if "://" in named else f"http://{named}")
     return proxy if proxy.hostname else None
