@@ -41,8 +41,10 @@ class Incarnation:
         """None until there is one."""
         self.started = self.progressed_at = now
         self.ready_at: float | None = None
+        self.brings: HostUp | None = None
+        """What a front would be told of it, once it is ready."""
         self.up: HostUp | None = None
-        """What the front is told of it, once it is ready."""
+        """What the front has been told of it."""
         self.accepted = False
         """Whether the front has accepted what it brings."""
         self.progress: Progress | None = None
@@ -81,11 +83,11 @@ class Incarnation:
                 self.machine.advance(event)
         return self.machine.allows(HostEvent.READY)
 
-    def ready(self, up: HostUp, now: float) -> None:
+    def ready(self, brings: HostUp, now: float) -> None:
         """It has made a real decision, and can be dialled."""
         self.machine.advance(HostEvent.READY)
         self.ready_at = now
-        self.up = up
+        self.brings = brings
 
     def ends(self, now: float) -> None:
         """It has said that it ends."""
@@ -94,6 +96,7 @@ class Incarnation:
 
     def exited(self, *, clean: bool) -> None:
         """Its process is gone."""
+        self.brings = self.up = None
         if not self.machine.state.final:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
 
