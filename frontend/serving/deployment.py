@@ -23,6 +23,7 @@ from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.scheduler import SerialScheduler
 from frontend.runtime.statistics import SchedulerStatistics
+from frontend.serving.answer_cache import AnswerCache
 from frontend.serving.assets import unpacked
 from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics
@@ -98,6 +99,13 @@ class Deployment:
         self._last_used = loop.time()
         self._changed = asyncio.Event()
         """Set, and replaced, when the role or the state of a host has changed."""
+        self.joins: bool = self.family.pure and row.get("join", True)
+        """Whether equal work that is there at the same time is done once."""
+        self.answers = AnswerCache(int(row.get("answer_cache_mb", 0) * 2**20) if self.family.pure else 0)
+        self.shares = self.joins or self.answers.on
+        """Whether it matters what a unit is equal to."""
+        self.batches = False
+        """Whether it matters what a unit is to a batch."""
         requests: int | None = row["max_requests"]
         cost: int | None = row["max_cost"]
         self.slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
@@ -253,6 +261,8 @@ class Deployment:
         first = self._cold
         replica.host_up(up, identity)
         if first or identity != self.identity or len(self.replicas) == 1:
+            if identity != self.identity:
+                self.answers.clear()
             self.identity, self.processor, self.last_output = identity, processor, {}
         self._cold = self.on_demand = False
         if not self._users:
@@ -327,6 +337,7 @@ class Deployment:
             link=first.link,
             host=first.host,
             replicas=replicas,
+            answers=self.answers.statistics(),
         )
 
     def __repr__(self) -> str:

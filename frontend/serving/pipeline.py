@@ -26,6 +26,7 @@ what is wrong with a body is said whatever is full. What the kinds of ports do d
     body limit       the server's                           the family's
     media type       a form is 400                          as the family: 415, or any
     host not ready   waits                                  as the family: 503 at once, or waits
+    equal work       is done once                           is done as often as it is asked
     precision        float64, no rounding                   the family's
     errors           the dialect's                          the family's words and statuses
 
@@ -71,6 +72,9 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
 
     PARSES: ClassVar[bool]
     """Whether `parse` is the whole grammar. Otherwise the family's `prepare` parses."""
+
+    SHARES: ClassVar[bool]
+    """Whether a unit may be answered by what an equal one is, or was, answered."""
 
     @property
     def timeout_ms(self) -> str | None:
@@ -235,7 +239,9 @@ async def _carried_out(
         intake.take_cost(deployment, prepared, context, record)
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
-        outputs = await intake.execute(deployment, absorbing, identity, prepared, context, record)
+        outputs = await intake.execute(
+            deployment, absorbing, identity, prepared, context, record, shares=exchange.SHARES
+        )
     if compute.fits_inline(prepared.work):
         return exchange.finish(family, prepared, outputs, server.clock() - since)
     return await compute.in_pool(

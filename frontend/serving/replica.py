@@ -17,7 +17,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -27,13 +27,13 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import EarlierWork, SerialScheduler
+from frontend.runtime.shape import Shape
 from frontend.serving.hostlink import HostLink, Outputs
 from frontend.serving.overdue import OverdueWatch
 from frontend.serving.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
-from protocol.payloads import Payload
 
 log = logging.getLogger("framehost.replica")
 
@@ -252,13 +252,20 @@ class Replica:
 
     # One unit
 
-    async def run(self, unit: object, context: ExecutionContext, request_id: str) -> Outputs:
-        """Queue one unit, have the host execute it, and return what it answers. Errors and cancellation are those of
-        `SerialScheduler.run_with_context`; `HostDied` when no host will come."""
+    async def run(
+        self,
+        fields: dict[str, Any],
+        context: ExecutionContext,
+        request_id: str,
+        *,
+        shape: Shape | None = None,
+        digest: bytes | None = None,
+    ) -> Outputs:
+        """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
+        read and never written: equal units get the same. Errors and cancellation are those of
+        `UnitQueue.run_with_context`, as `shape` and `digest` are; `HostDied` when no host will come."""
         if not self.expected:
             raise self._nobody_will_come()
-        payload: Payload = unit  # type: ignore[assignment]
-        fields = payload.to_wire()
 
         def start(dispatch: Dispatch[Outputs]) -> None:
             # The link is looked up at the grant: the host may be another incarnation than when we queued.
@@ -267,7 +274,7 @@ class Replica:
             remaining = context.remaining() if not context.closed else None
             link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
 
-        return await self.scheduler.run_with_context(context, start)
+        return await self.scheduler.run_with_context(context, start, shape=shape, digest=digest)
 
     def retry_after(self) -> int:
         """Whole seconds until a new try makes sense, within the bounds of the header."""

@@ -1,0 +1,26 @@
+"""What a unit is to a batch, as its payload says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from frontend.runtime.shape import Shape
+from protocol.payloads import Payload
+from protocol.tensors import Blob
+
+
+def of(payload: Payload, fields: Mapping[str, Any]) -> Shape | None:
+    """The shape of a unit with this payload, whose wire `fields` these are; None for one that is sent alone."""
+    extent = payload.extent() if hasattr(payload, "extent") else None
+    if extent is None:
+        return None
+    key, rows, longest = extent
+    return Shape(key, rows, longest, sum(map(_bytes, fields.values())))
+
+
+def _bytes(value: object) -> int:
+    if isinstance(value, Blob):
+        return memoryview(value.data).nbytes
+    held = getattr(value, "nbytes", None)
+    return held if isinstance(held, int) else 64
