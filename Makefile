@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench lock clean
+.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme lock clean
 
 help:
 	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
+	@echo "make test-fast  unit and property tests without torch: what needs it, and real processes, is left to make test"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
@@ -17,6 +18,7 @@ help:
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
+	@echo "make readme   ask what README asks, and write the answers and figures into it"
 	@echo "make install  only create $(VENV) with what serving needs"
 
 install: $(VENV)/base.stamp
@@ -51,6 +53,10 @@ serve: $(VENV)/base.stamp
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
+
+# Under 90 s on two quiet cores. Torch cannot be imported there, so that no test of it can slip in.
+test-fast: $(VENV)/test.stamp
+	$(BIN)/python -m pytest --numprocesses 2 --without-torch tests/unit tests/property $(ARGS)
 
 chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
@@ -101,6 +107,9 @@ chaos: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+readme: $(VENV)/base.stamp
+	$(BIN)/python -m benchmarks.readme
 
 # Resolve the dependencies anew; review the diff before committing it.
 lock:

@@ -234,6 +234,11 @@ def weight_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
+def of_weights(files: Mapping[str, str]) -> dict[str, str]:
+    """Of the files of a checkpoint (sha256 by name) those that hold weights."""
+    return {name: digest for name, digest in files.items() if name.endswith(".safetensors")}
+
+
 def combined(files: Mapping[str, str]) -> str:
     """One sha256 for several files: of the lines that `sha256sum` would print for them, by name."""
     return hashlib.sha256("".join([f"{files[name]}  {name}\n" for name in sorted(files)]).encode()).hexdigest()

@@ -6,7 +6,7 @@ For families that run on torch, which is imported when it is needed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -67,18 +67,18 @@ def synchronize(device: Any) -> None:
 
 
 @contextmanager
-def settled(kind: str, wait: Callable[[], None]) -> Iterator[None]:
-    """The device has finished at the end of the block, also when an error ends it, since `wait` waits for it.
+def settled(device: Any) -> Iterator[None]:
+    """The torch device has finished at the end of the block, also when an error ends it.
 
-    Raises `FatalExecutionError` in place of an error after which a device of this `kind` is not to be trusted.
+    Raises `FatalExecutionError` in place of an error after which the device is not to be trusted.
     """
     try:
         try:
             yield
         finally:
-            wait()
+            synchronize(device)
     except (MemoryError, RuntimeError) as error:
-        if is_of_the_device(error, kind):
+        if is_of_the_device(error, device.type):
             raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
         raise
 

@@ -18,27 +18,28 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
 
 from executor_host import devices
-from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError, InputRefused
+from executor_host.errors import ConfigurationError
 from executor_host.executors.base import Executor
 from executor_host.host.control import ControlLane
 from executor_host.host.shared_state import Board
 from executor_host.host.taken import TakenUnits
-from protocol import addresses, families
+from executor_host.host.units import Units, failure, is_fatal
+from protocol import addresses, batches, families
 from protocol.curve import Security
-from protocol.errors import FAILURES, Malformed, ProtocolError, StaleIncarnation
+from protocol.errors import ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
-from protocol.frames import Envelope, decode, encode
-from protocol.messages import Execute, Failure, Lane, Message, Progress, Ready, Result, Status
-from protocol.payloads import Payload
+from protocol.frames import decode, encode
+from protocol.messages import Failure, Lane, Message, Owed, Progress, Ready, Status
 from protocol.states import HostEvent
-from protocol.tensors import Blob
+from protocol.tensors import Blob, Buffer
 from protocol.transport.calls import receive, send
 from protocol.transport.sockets import LAST_ANSWERS_MS, address_of, router
 from protocol.transport.waiting import Waiting, clear
@@ -49,29 +50,11 @@ MAX_NOTE_CHARS = 200
 DEVICE_INTERVAL_S = 1.0
 """The memory a device holds is looked at this often at most, after an answer has left: it costs some 0.1 ms."""
 
+KEPT_ANSWERS: Final = 4
+"""Frame lists. A front has at most one frame list executed, one staged, and their answers on the way."""
+
 _DATA: Final = Lane.DATA
 """A name of the module: Python 3.11 looks a member up in its enum five times as slowly, and every unit would."""
-
-
-class UnitCall:
-    """What an executor may ask about the unit it is executing."""
-
-    __slots__ = ("_board", "_deadline", "_key")
-
-    def __init__(self, board: Board, key: tuple[str, int], budget_ms: int | None) -> None:
-        self._board = board
-        self._key = key
-        self._deadline = None if budget_ms is None else time.monotonic() + budget_ms / 1000
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more. Stopping early is allowed, never required."""
-        return self._board.cancelled == self._key
-
-    @property
-    def remaining_ms(self) -> int | None:
-        """Milliseconds until the caller gives up, at least 0; None without a deadline."""
-        return None if self._deadline is None else max(0, int((self._deadline - time.monotonic()) * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +86,16 @@ class Host:
         self._family = family
         self._executor = executor
         self._board = board
-        self._payload: type[Payload] = families.resolve(family.payload)
+        self._units = Units(family, executor, board)
         self._context = context
         self._place = place
         self._taken = taken
         self._control = ControlLane(context, place.control, board, place.security)
         self._looked = 0.0
+        self._asker = b""
+        """The front that was answered last."""
+        self._kept: deque[tuple[Sequence[int], list[Buffer]]] = deque(maxlen=KEPT_ANSWERS)
+        """What it was answered, with the calls: connections to another machine can break with answers in them."""
         self.trouble = ""
         """Why it could not start, once that is so."""
 
@@ -125,7 +112,10 @@ class Host:
         if status is None:
             status = self._serve()
         self._control.stop(status.name.lower())
-        self._executor.close()
+        try:
+            self._executor.close()
+        except Exception as error:
+            traceback.print_exception(error)  # for the log: how it ends has been decided
         return status
 
     def _load(self) -> HostExit | None:
@@ -149,9 +139,14 @@ class Host:
         if board.drain_wanted:
             return HostExit.CLEAN
         self._data = router(self._context, self._place.data, self._place.security, linger_ms=LAST_ANSWERS_MS)
-        board.advance(HostEvent.READY)
         shared = {"assets": dict(self._place.assets)} if self._place.assets else {}
-        board.announce(Ready(address=address_of(self._data), facts={**facts, **shared}))
+        ready = Ready(address=address_of(self._data), facts={**facts, **shared})
+        try:
+            encode(ready, incarnation=board.incarnation)
+        except ProtocolError as error:
+            return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
+        board.advance(HostEvent.READY)
+        board.announce(ready)
         self._look_at_the_device()
         return None
 
@@ -165,7 +160,7 @@ class Host:
             traceback.print_exception(error)
         text = self.trouble = str(error) or type(error).__name__
         print(f"cannot start: {text}", file=sys.stderr, flush=True)
-        self._board.announce(_failure("executor_error", text[:1000], fatal=True, dispatched=False))
+        self._board.announce(failure("executor_error", text[:1000], fatal=True, dispatched=False))
         return status
 
     def _serve(self) -> HostExit:
@@ -186,111 +181,120 @@ class Host:
 
     def _handle(self, peer: bytes, frames: list[bytes]) -> bool:
         """Answer one frame list; False when the host must retire after the answer."""
+        if frames and frames[0] == batches.KIND_BYTE:
+            return self._handle_batch(peer, frames)
         board = self._board
         try:
             envelope = decode(frames, lane=_DATA, incarnation=board.incarnation)
         except ProtocolError as error:
-            board.stale += 1
-            code = "stale_incarnation" if isinstance(error, StaleIncarnation) else "protocol"
-            self._reply(peer, error.call, _failure(code, str(error), dispatched=False))
+            self._refuse(peer, error)
+            return True
+        if isinstance(envelope.message, Owed):
+            self._answer_again(peer, envelope.message.calls)
             return True
         if self._taken is not None:
             # Before anything else: a death from here on is one with this unit in our hands.
             self._taken.note(peer, envelope.call)
-        key = (peer.decode("ascii", "replace"), envelope.call)
-        board.busy_since = time.monotonic()
-        board.busy = key
-        try:
-            answer = self._execute(envelope, key)
-        finally:
-            board.busy = None
-            board.cancelled = None
+        answer = self._units.execute(peer, envelope)
         # The answer leaves before anything else is done: the front sends the next unit when it has it.
         self._reply(peer, envelope.call, answer)
+        self._look_around()
+        return not is_fatal(answer)
+
+    def _handle_batch(self, peer: bytes, frames: list[bytes]) -> bool:
+        """The same for the units of one batch."""
+        board = self._board
+        try:
+            batch = batches.read(frames, incarnation=board.incarnation)
+        except ProtocolError as error:
+            self._refuse(peer, error)
+            return True
+        if self._taken is not None:
+            self._taken.note(peer, batch.parts[-1].call)
+        fatal = False
+        for answers in self._units.execute_batch(peer, batch.parts):
+            self._reply_together(peer, batch.call, answers)
+            fatal = fatal or any(is_fatal(answer) for _, answer in answers)
+        self._look_around()
+        return not fatal
+
+    def _refuse(self, peer: bytes, error: ProtocolError) -> None:
+        """Answer what could not be read."""
+        self._board.stale += 1
+        code = "stale_incarnation" if isinstance(error, StaleIncarnation) else "protocol"
+        self._reply(peer, error.call, failure(code, str(error), dispatched=False))
+
+    def _look_around(self) -> None:
+        """Between two units: what was asked for meanwhile."""
+        board = self._board
         if board.idle_wanted:
             board.idle_wanted = False
             board.announce(Status(report=board.report()))
         if time.monotonic() - self._looked > DEVICE_INTERVAL_S:
             self._look_at_the_device()
-        return not (isinstance(answer, Failure) and answer.fatal)
 
     def _look_at_the_device(self) -> None:
         self._looked = time.monotonic()
         self._board.device_bytes = devices.memory_bytes()
 
-    def _execute(self, envelope: Envelope, key: tuple[str, int]) -> Message:
-        board = self._board
-        message = envelope.message
-        assert isinstance(message, Execute)
-        if board.drain_wanted:
-            return _failure("draining", "the model is being stopped", dispatched=False)
-        if envelope.budget_ms == 0:
-            return _failure("expired", "the request's time was up before its unit could start", dispatched=False)
-        call = UnitCall(board, key, envelope.budget_ms)
-        started = time.perf_counter_ns()
-        try:
-            outputs = self._executor.execute(self._payload.from_wire(message.payload), call)
-            result = Result(outputs=outputs, elapsed_us=(time.perf_counter_ns() - started) // 1000)
-        except InputRefused as error:
-            return Failure(
-                code="input",
-                status=error.status,
-                error_type=error.code,
-                where=list(error.where),
-                message=error.message,
-            )
-        except Malformed as error:
-            return _failure("protocol", str(error), dispatched=False)
-        except Abandoned as error:
-            over = call.remaining_ms == 0 and not call.cancelled
-            return _failure("expired" if over else error.failure, error.message)
-        except FatalExecutionError as error:
-            return self._failed(message, error, error.failure, "the device failed; the model is being restarted")
-        except HostError as error:
-            return self._failed(message, error, error.failure, error.message)
-        except Exception as error:
-            # The client is told nothing of our insides.
-            return self._failed(message, error, "executor_error", "the model failed on this request")
-        board.executed += 1
-        return result
-
-    def _failed(self, unit: Execute, error: Exception, code: str, message: str) -> Failure:
-        """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
-        print(f"request {unit.request} failed ({code}):", file=sys.stderr, flush=True)
-        traceback.print_exception(error)
-        self._board.failed += 1
-        if self._family.retire_on_error and not FAILURES[code].retire:
-            return _failure("fatal", "execution failed; the model is being restarted", fatal=True)
-        return _failure(code, message, fatal=FAILURES[code].retire)
-
     def _reply(self, peer: bytes, call: int, message: Message) -> None:
         try:
             frames = encode(message, incarnation=self._board.incarnation, call=call)
         except ProtocolError as error:
-            print(f"data: a result cannot travel: {error}", file=sys.stderr, flush=True)
-            self._board.failed += 1
-            frames = encode(
-                _failure("too_large", "the result is outside the limits of the wire"),
-                incarnation=self._board.incarnation,
-                call=call,
-            )
+            frames = encode(self._too_large(error), incarnation=self._board.incarnation, call=call)
+        self._send(peer, (call,), frames)
+
+    def _reply_together(self, peer: bytes, batch: int, answers: Sequence[tuple[int, Message]]) -> None:
+        """The answers of one pass, as one frame list where they fit into one. `batch`: the own call of their batch."""
+        if len(answers) == 1:
+            self._reply(peer, *answers[0])
+            return
+        parts = []
+        for call, message in answers:
+            try:
+                parts.append(batches.pack(message, call=call))
+            except ProtocolError as error:
+                parts.append(batches.pack(self._too_large(error), call=call))
+        try:
+            frames = batches.join(parts, incarnation=self._board.incarnation, call=batch)
+        except ProtocolError:
+            for call, message in answers:
+                self._reply(peer, call, message)
+            return
+        self._send(peer, [call for call, _ in answers], frames)
+
+    def _too_large(self, error: ProtocolError) -> Failure:
+        print(f"data: a result cannot travel: {error}", file=sys.stderr, flush=True)
+        self._board.failed += 1
+        return failure("too_large", "the result is outside the limits of the wire")
+
+    def _send(self, peer: bytes, calls: Sequence[int], frames: list[Buffer]) -> None:
+        if peer != self._asker:
+            # A front that is replaced does not ask again.
+            self._asker = peer
+            self._kept.clear()
+        # What was sent may still be lost with its connection, and what cannot be sent now may be asked for later.
+        self._kept.append((calls, frames))
+        self._transmit(peer, frames)
+
+    def _transmit(self, peer: bytes, frames: list[Buffer]) -> None:
         try:
             send(self._data, [peer, *frames])
         except zmq.ZMQError:
-            # Its front is gone; the next one never hears of this call (decision: replies to another epoch are dropped).
+            # Its front is gone, or its connection: the same front asks for the answer when it is back, and the next
+            # one never hears of this call (decision: replies to another epoch are dropped).
             self._board.undeliverable += 1
 
-
-def _failure(code: str, message: str, *, dispatched: bool = True, fatal: bool = False) -> Failure:
-    kind = FAILURES[code]
-    return Failure(
-        code=code,
-        status=kind.status,
-        error_type=kind.error_type,
-        message=message,
-        dispatched=dispatched,
-        fatal=fatal,
-    )
+    def _answer_again(self, peer: bytes, calls: Sequence[int]) -> None:
+        """Send what the front says it has not got."""
+        owed = set(calls)
+        for answered, frames in tuple(self._kept) if peer == self._asker else ():
+            if not owed.isdisjoint(answered):
+                self._transmit(peer, frames)
+                owed.difference_update(answered)
+        for call in sorted(owed):
+            lost = failure("lost", "the connection to the model's host broke and the unit or its answer is lost")
+            self._transmit(peer, encode(lost, incarnation=self._board.incarnation, call=call))
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

@@ -36,6 +36,12 @@ SWITCH_INTERVAL_S: Final = 0.0005
 ten times that. Beside two threads that parse megabytes the loop came to 31 turns, beside one and with this to 52 while
 less time passed, and nine of ten turns were late by up to 80 ms and not 460 (measured)."""
 
+REPORT_ENTRIES: Final = 64
+"""Of what a host reports of itself, the first so many are kept; it has a dozen."""
+
+REPORT_TEXT_CHARS: Final = 200
+"""A longer text in such a report is left out; the longest is the name of a state."""
+
 RESTART_WAIT_S: Final = 5.0
 """A newcomer waits for a host that is expected back within this time, else it is refused with Retry-After.
 The longest Retry-After we send: what we would tell the client to wait, we may as well wait for it."""

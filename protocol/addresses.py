@@ -15,10 +15,13 @@ before anything is started.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from protocol import limits
 from protocol.errors import LimitExceeded
+
+_TCP = re.compile(r"tcp://(?:\[[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.-]+)?\]|[0-9A-Za-z_.-]+):([0-9]{1,5})")
 
 LOCK_NAME = "lock"
 INFO_NAME = "supervisor.json"
@@ -54,3 +57,12 @@ def ipc(path: Path) -> str:
             "set XDG_RUNTIME_DIR to a shorter directory"
         )
     return f"ipc://{path}"
+
+
+def usable(address: str) -> bool:
+    """Whether `address`, which somebody has told us, can be dialled at all: `ipc://` and an absolute path within the
+    system's limit, or `tcp://`, a host and a port."""
+    if address.startswith("ipc:///"):
+        return "\0" not in address and len(os.fsencode(address.removeprefix("ipc://"))) <= limits.MAX_IPC_PATH_BYTES
+    tcp = _TCP.fullmatch(address)
+    return tcp is not None and 1 <= int(tcp[1]) <= 65_535

@@ -91,6 +91,9 @@ FAILURES: Final[dict[str, FailureKind]] = {
         FailureKind(
             "stale_incarnation", 503, False, "the frame was meant for a predecessor; nothing ran", _UNAVAILABLE
         ),
+        FailureKind(
+            "lost", 503, False, "a connection broke: the host has neither the unit nor its answer", _UNAVAILABLE
+        ),
         FailureKind("protocol", 500, False, "the frame was not a message of this protocol"),
     )
 }

@@ -91,6 +91,16 @@ def texts(limit: int) -> Field:
     )
 
 
+def integers(low: int, high: int) -> Field:
+    """A list of integers `low`..`high`."""
+    one = integer(low, high)
+    return Field(
+        lambda value: type(value) is list and all(map(one.check, value)) and len(value) <= limits.MAX_ITEMS,
+        "list",
+        f"of integers {one.range}",
+    )
+
+
 def mapped(limit: int, item: Field) -> Field:
     """A map of `item` by non-empty texts of at most `limit` characters."""
     key, value_check = text(limit, empty=False).check, item.check

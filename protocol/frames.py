@@ -30,19 +30,21 @@ end here. No frame is trusted to be of the size another one says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NoReturn
 
 import msgpack
 
-from protocol import limits
-from protocol.errors import LimitExceeded, Malformed, ProtocolError, StaleIncarnation, UnknownKind, VersionMismatch
+from protocol import bodies, limits
+from protocol.errors import LimitExceeded, Malformed, StaleIncarnation, UnknownKind, VersionMismatch
 from protocol.fields import describe
 from protocol.messages import BY_KIND, Lane, Message
-from protocol.tensors import NO_BUFFERS, Buffer, Packer, Unpacker
+from protocol.tensors import Buffer
 
 _unpack: Final = msgpack.unpackb
-_NO_BUFFERS: Final = NO_BUFFERS.ext_hook
+
+# One packer for the headers of all threads: it calls nothing of Python's, so no other thread comes between.
+_pack: Final = msgpack.Packer(buf_size=limits.MAX_HEADER_BYTES).pack
 _MAX_FRAMES: Final = 3 + limits.MAX_BUFFERS
 
 
@@ -70,23 +72,22 @@ def encode(message: Message, *, incarnation: str, call: int = 0, budget_ms: int 
         if type(budget_ms) is not int:
             raise Malformed(f"the budget is nil or an integer, not {describe(budget_ms)}", call=call)
         budget_ms = min(max(budget_ms, 0), limits.MAX_BUDGET_MS)
-    collected = Packer()
-    try:
-        packer = msgpack.Packer(default=collected.default, buf_size=_FIRST_ALLOCATION)
-        header = packer.pack((limits.PROTOCOL_VERSION, incarnation, call, budget_ms))
-        body = packer.pack(message.to_body())
-    except ProtocolError as error:
-        error.call = call
-        raise
-    except (ValueError, TypeError, RecursionError) as error:
-        raise Malformed(f"the body cannot be packed: {error}", call=call) from error
-    if len(body) > limits.MAX_BODY_BYTES:
-        raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
+    header = pack_header(incarnation, call, budget_ms)
+    body, buffers = bodies.pack(message, call)
     frames: list[Buffer] = [message.KIND_BYTE, header, body]
-    if collected.buffers:
-        frames += collected.buffers
-        _check_total(frames, call)
+    if buffers:
+        frames += buffers
+        check_sizes(frames, call)
     return frames
+
+
+def pack_header(incarnation: str, call: int, budget_ms: int | None) -> bytes:
+    """The header frame, of values that were checked."""
+    try:
+        packed: bytes = _pack((limits.PROTOCOL_VERSION, incarnation, call, budget_ms))
+    except ValueError as error:
+        raise Malformed(f"the incarnation cannot be packed: {error.__class__.__name__}", call=call) from error
+    return packed
 
 
 def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = None) -> Envelope:
@@ -100,9 +101,9 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
         raise Malformed(f"a message has 3..{3 + limits.MAX_BUFFERS} frames, this one has {count}")
     for frame in frames:
         if type(frame) is not bytes:
-            _check_flat(frame)
+            check_flat(frame)
     kind, header, body = frames[0], frames[1], frames[2]
-    version, sender, call, budget = _decode_header(header)
+    version, sender, call, budget = read_header(header)
     if len(kind) != 1:
         raise Malformed(f"the kind is one byte, this one has {len(kind)}", call=call)
     message_type = BY_KIND.get(kind[0])
@@ -114,21 +115,13 @@ def decode(frames: Sequence[Buffer], *, lane: Lane, incarnation: str | None = No
         raise StaleIncarnation(f"a message of incarnation {sender!r} at {incarnation!r}", call=call)
     if len(body) > limits.MAX_BODY_BYTES:
         raise LimitExceeded(f"a body of {len(body)} bytes: at most {limits.MAX_BODY_BYTES}", call=call)
-    try:
-        if count == 3:
-            message = message_type.from_body(_unpack_map(body, _NO_BUFFERS))
-        else:
-            _check_total(frames, call)
-            unpacker = Unpacker(frames[3:])
-            message = message_type.from_body(_unpack_map(body, unpacker.ext_hook))
-            unpacker.finish()
-    except ProtocolError as error:
-        error.call = call
-        raise
+    if count > 3:
+        check_sizes(frames, call)
+    message = bodies.read(message_type, body, frames[3:], call)
     return Envelope(sender, call, budget, message)
 
 
-def _check_flat(frame: object) -> None:
+def check_flat(frame: object) -> None:
     """Refuse views whose length is not their number of bytes: every size check below relies on it."""
     if isinstance(frame, bytearray):
         return
@@ -136,15 +129,17 @@ def _check_flat(frame: object) -> None:
         raise Malformed(f"a frame is bytes or a flat view of bytes, not {describe(frame)}")
 
 
-def _check_total(frames: Sequence[Buffer], call: int) -> None:
+def check_sizes(frames: Sequence[Buffer], call: int) -> None:
+    """Raise `LimitExceeded` when a frame is too large, or all together are. Bodies have a lower limit of their own."""
     sizes = list(map(len, frames))
-    if max(sizes[3:]) > limits.MAX_BUFFER_BYTES:
+    if max(sizes) > limits.MAX_BUFFER_BYTES:
         raise LimitExceeded(f"a buffer has at most {limits.MAX_BUFFER_BYTES} bytes", call=call)
     if sum(sizes) > limits.MAX_MESSAGE_BYTES:
         raise LimitExceeded(f"a message has at most {limits.MAX_MESSAGE_BYTES} bytes", call=call)
 
 
-def _decode_header(raw: Buffer) -> tuple[int, str, int, int | None]:
+def read_header(raw: Buffer) -> tuple[int, str, int, int | None]:
+    """Version, incarnation, call and budget of a header frame. Raises one `ProtocolError`."""
     if len(raw) > limits.MAX_HEADER_BYTES:
         raise Malformed(f"a header of {len(raw)} bytes: at most {limits.MAX_HEADER_BYTES}")
     try:
@@ -184,45 +179,3 @@ def _refused_header(header: object) -> NoReturn:
     if type(incarnation) is not str or not 1 <= len(incarnation) <= limits.MAX_INCARNATION_CHARS:
         raise Malformed(f"the incarnation is a text of 1..{limits.MAX_INCARNATION_CHARS} characters", call=call)
     raise Malformed(f"the budget is nil or an integer 0..{limits.MAX_BUDGET_MS} ms", call=call)
-
-
-def _unpack_map(raw: Buffer, ext_hook: Callable[[int, bytes], object]) -> dict[Any, Any]:
-    """One msgpack map that fills `raw` exactly, its content not yet checked.
-
-    Text is UTF-8, maps have no key twice, and map keys are text or bytes (`check_tree` ends the latter).
-    """
-    # A length beyond the bytes at hand is a lie: the library then allocates nothing.
-    most = len(raw)
-    if most > limits.MAX_ITEMS:
-        most = limits.MAX_ITEMS
-    try:
-        body = _unpack(
-            raw,
-            ext_hook=ext_hook,
-            object_pairs_hook=_unique_keys,
-            max_array_len=most,
-            max_map_len=most,
-        )
-    except ProtocolError:
-        raise
-    except (msgpack.StackError, RecursionError) as error:
-        raise LimitExceeded(f"a body has at most {limits.MAX_DEPTH} levels") from error
-    except Exception as error:
-        # msgpack raises ValueError, TypeError, OverflowError, UnicodeDecodeError and classes of its own.
-        if len(raw) > limits.MAX_ITEMS and ("max_array_len" in str(error) or "max_map_len" in str(error)):
-            raise LimitExceeded(f"a list or map has at most {limits.MAX_ITEMS} items") from error
-        raise Malformed(f"not msgpack of this protocol: {type(error).__name__}: {error}"[:300]) from error
-    if type(body) is not dict:
-        raise Malformed("the body is not a map")
-    return body
-
-
-def _unique_keys(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise Malformed("a map has one key twice")
-    return result
-
-
-_FIRST_ALLOCATION = 1024
-"""Bytes. Most bodies are smaller; a larger one grows the packer's buffer, which ends with the message."""

@@ -41,6 +41,19 @@ MAX_DEPTH: Final = 16
 MAX_ITEMS: Final = 1_000_000
 """Elements of one list or map: 400 questions of 255 options are 102,000 probabilities."""
 
+MAX_ITEMS_IN_ALL: Final = 2_000_000
+"""Elements of all lists and maps of a body together. Numbers take their reader 64 MB and a tenth of a second."""
+
+MAX_CONTAINERS: Final = 65_536
+"""Lists and maps of one body. Each costs its reader 56 bytes and half a microsecond, so 5 MB of empty ones took 4 s of
+the loop and 350 MiB (measured); ours have some hundreds. A body of fewer bytes cannot have more."""
+
+MAX_BATCH_PARTS: Final = 256
+"""Messages of one batch. What a batch may hold is the executor's limit, which is far below."""
+
+MAX_BATCH_FRAMES: Final = 3 + 4 * MAX_BATCH_PARTS
+"""Frames of one batch: a body and three large arrays for each part on average."""
+
 MAX_ARRAY_DIMENSIONS: Final = 8
 """Dimensions of one array. Ours have one to three."""
 

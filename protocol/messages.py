@@ -3,13 +3,14 @@ because together they are the protocol: a change of any is a change of its versi
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
-    data         front         host          EXECUTE
-                 host          front         RESULT, FAILURE
+    data         front         host          EXECUTE, several as one BATCH (`batches`); OWED
+                 host          front         RESULT, FAILURE; several as one BATCH
     control      front,        host          HELLO, CANCEL, STATUS (ask), DRAIN
                  supervisor
                  host          front,        WELCOME, PROGRESS, READY, CANCELLED, STATUS (report), BYE,
                                supervisor    FAILURE (a host that cannot load says why)
-    management   front         supervisor    HELLO, SERVING, WANT, OVERDUE, DRAINED, ORDER, STATUS (both ways), BYE
+    management   front         supervisor    HELLO, SERVING, HOST_VERDICT, WANT, OVERDUE, DRAINED, ORDER,
+                                             STATUS (both ways), BYE
                  supervisor    front         WELCOME, DEPLOYMENT, HOST_UP, HOST_DOWN, DRAIN, STATUS, PROGRESS, OUTCOME
                  cli           supervisor    STATUS, ORDER
                  supervisor    cli           STATUS, PROGRESS, OUTCOME
@@ -50,6 +51,7 @@ from protocol.fields import (
     Trees,
     describe,
     integer,
+    integers,
     mapped,
     number,
     one_of,
@@ -83,6 +85,8 @@ class Kind(enum.IntEnum):
     STATUS = 10
     DRAIN = 11
     BYE = 12
+    BATCH = 13
+    OWED = 14
     HOST_UP = 32
     HOST_DOWN = 33
     DEPLOYMENT = 34
@@ -92,6 +96,7 @@ class Kind(enum.IntEnum):
     DRAINED = 38
     ORDER = 39
     OUTCOME = 40
+    HOST_VERDICT = 41
     DIAL_IN = 64
     ASSIGNED = 65
     REFUSED = 66
@@ -176,11 +181,13 @@ def _field(message: type[Message], name: str, annotation: Any) -> Field:
 
 @declare(Kind.HELLO, Lane.CONTROL, Lane.MANAGEMENT)
 class Hello(Message):
-    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch."""
+    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch.
+    `clock_ms`: the clock of its units' `sent_ms`, now; 0 of one that sends none."""
 
     role: Name
     epoch: Incarnation
     pid: Count
+    clock_ms: Count = 0
 
 
 @declare(Kind.WELCOME, Lane.CONTROL, Lane.MANAGEMENT)
@@ -218,10 +225,20 @@ class Ready(Message):
 @declare(Kind.EXECUTE, Lane.DATA)
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
-    the unit belongs to, for the host's log; empty for a unit that is nobody's."""
+    the unit belongs to, for the host's log; empty for a unit that is nobody's. `sent_ms`: when it was sent, by the
+    sender's clock that only rises, in milliseconds; 0: not told."""
 
     payload: Tree
     request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
+    sent_ms: Count = 0
+
+
+@declare(Kind.OWED, Lane.DATA)
+class Owed(Message):
+    """The front still waits for these calls, although it should not have to: a connection broke, or the host says that
+    it is idle. Each is answered, with the answer that was on its way or with FAILURE `lost`."""
+
+    calls: Annotated[list[Any], integers(0, limits.MAX_CALL_ID)]
 
 
 @declare(Kind.RESULT, Lane.DATA)
@@ -258,9 +275,10 @@ class Cancel(Message):
 
 @declare(Kind.CANCELLED, Lane.CONTROL)
 class CancelAnswer(Message):
-    """What the cancel found: `running` (it ends when the executor lets go) or `not_running` (ended, or never seen)."""
+    """What the cancel found: `running` (it ends when the executor lets go), `not_begun` (it will be answered and not
+    executed when it comes, or its turn does) or `not_running` (it has ended)."""
 
-    outcome: Annotated[str, one_of("running", "not_running")]
+    outcome: Annotated[str, one_of("running", "not_begun", "not_running")]
 
 
 @declare(Kind.STATUS, Lane.CONTROL, Lane.MANAGEMENT)
@@ -358,6 +376,17 @@ class Overdue(Message):
     elapsed_s: Seconds
 
 
+@declare(Kind.HOST_VERDICT, Lane.MANAGEMENT)
+class HostVerdict(Message):
+    """The front's answer to HOST_UP: it has accepted what the host brings, or `refusal` says why it cannot. A host is
+    ready for others when it is accepted; one that is refused fails, and nobody else because of it."""
+
+    deployment: DeploymentId
+    replica: Count
+    incarnation: Incarnation
+    refusal: Text = ""
+
+
 @declare(Kind.DRAINED, Lane.MANAGEMENT)
 class Drained(Message):
     """A deployment that is held, retired or to leave has no request left that needs its hosts."""
@@ -448,8 +477,8 @@ class Leaving(Message):
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
-        Hello, Welcome, Progress, Ready, Execute, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome,
+        Hello, Welcome, Progress, Ready, Execute, Owed, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
+        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip

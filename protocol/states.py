@@ -1,4 +1,5 @@
-"""The lives of a host, a deployment and a request, as tables. An event that is not in its table is a bug and raises."""
+"""The lives of the server, its processes, a deployment and a request, as tables. An event that is not in its table is
+a bug and raises."""
 
 from __future__ import annotations
 
@@ -64,6 +65,130 @@ HOST: Final[Mapping[tuple[HostState, HostEvent], HostState]] = {
     (HostState.WARMING, HostEvent.EXIT): HostState.DEAD,
     (HostState.READY, HostEvent.EXIT): HostState.DEAD,
     (HostState.DRAINING, HostEvent.EXIT): HostState.DEAD,
+}
+
+
+class SlotState(_Word):
+    """Where the supervisor is with one replica's processes, which follow each other in its slot."""
+
+    EMPTY = "empty"
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    LEAVING = "leaving"
+    FAILED = "failed"
+
+    @property
+    def expected(self) -> bool:
+        """A host is there, or comes without anybody's doing."""
+        return self in (SlotState.STARTING, SlotState.RUNNING, SlotState.WAITING)
+
+
+class SlotEvent(_Word):
+    """What moves a slot."""
+
+    START = "start"
+    STARTED = "started"
+    DIE = "die"
+    RETRY = "retry"
+    GIVE_UP = "give_up"
+    STOP = "stop"
+    GONE = "gone"
+
+
+SLOT: Final[Mapping[tuple[SlotState, SlotEvent], SlotState]] = {
+    (SlotState.EMPTY, SlotEvent.START): SlotState.STARTING,
+    # The launcher has made a process, or found one elsewhere.
+    (SlotState.STARTING, SlotEvent.STARTED): SlotState.RUNNING,
+    # It has ended, or could not be made; the next one is started after a while.
+    (SlotState.STARTING, SlotEvent.DIE): SlotState.WAITING,
+    (SlotState.RUNNING, SlotEvent.DIE): SlotState.WAITING,
+    (SlotState.WAITING, SlotEvent.RETRY): SlotState.STARTING,
+    # It has ended, and starting another one is of no use.
+    (SlotState.STARTING, SlotEvent.GIVE_UP): SlotState.FAILED,
+    (SlotState.RUNNING, SlotEvent.GIVE_UP): SlotState.FAILED,
+    # An operator, or a request for the model, insists.
+    (SlotState.FAILED, SlotEvent.START): SlotState.STARTING,
+    # Nobody wants another one. What is there ends when it is asked to, or by itself.
+    (SlotState.STARTING, SlotEvent.STOP): SlotState.LEAVING,
+    (SlotState.RUNNING, SlotEvent.STOP): SlotState.LEAVING,
+    (SlotState.WAITING, SlotEvent.STOP): SlotState.EMPTY,
+    (SlotState.LEAVING, SlotEvent.GONE): SlotState.EMPTY,
+}
+
+
+class FrontState(_Word):
+    """Where the supervisor is with the fronts, which follow each other."""
+
+    STARTING = "starting"
+    GREETED = "greeted"
+    SERVING = "serving"
+    ENDING = "ending"
+    WAITING = "waiting"
+    GONE = "gone"
+
+    @property
+    def connected(self) -> bool:
+        """It is told what happens."""
+        return self in (FrontState.GREETED, FrontState.SERVING)
+
+
+class FrontEvent(_Word):
+    """What moves the front."""
+
+    HELLO = "hello"
+    SERVE = "serve"
+    END = "end"
+    EXIT = "exit"
+    RETRY = "retry"
+    GIVE_UP = "give_up"
+
+
+_LIVING: Final = (FrontState.STARTING, FrontState.GREETED, FrontState.SERVING)
+
+FRONT: Final[Mapping[tuple[FrontState, FrontEvent], FrontState]] = {
+    (FrontState.STARTING, FrontEvent.HELLO): FrontState.GREETED,
+    # It listens on the ports.
+    (FrontState.GREETED, FrontEvent.SERVE): FrontState.SERVING,
+    # It stands still, and is killed after a look at its stacks.
+    **{(state, FrontEvent.END): FrontState.ENDING for state in _LIVING},
+    **{(state, FrontEvent.EXIT): FrontState.WAITING for state in (*_LIVING, FrontState.ENDING)},
+    (FrontState.WAITING, FrontEvent.RETRY): FrontState.STARTING,
+    # The restarts are used up, or the server stops.
+    (FrontState.WAITING, FrontEvent.GIVE_UP): FrontState.GONE,
+}
+
+
+class ServerState(_Word):
+    """Where the whole server is, seen from the supervisor."""
+
+    STARTING = "starting"
+    OPEN = "open"
+    SERVING = "serving"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class ServerEvent(_Word):
+    """What moves the server."""
+
+    WARM = "warm"
+    SERVE = "serve"
+    STOP = "stop"
+    END = "end"
+
+
+SERVER: Final[Mapping[tuple[ServerState, ServerEvent], ServerState]] = {
+    # Every resident model has been ready: the ports may be listened on.
+    (ServerState.STARTING, ServerEvent.WARM): ServerState.OPEN,
+    # A front has listened on them.
+    (ServerState.OPEN, ServerEvent.SERVE): ServerState.SERVING,
+    # A signal, or a failure that it cannot go on with.
+    (ServerState.STARTING, ServerEvent.STOP): ServerState.STOPPING,
+    (ServerState.OPEN, ServerEvent.STOP): ServerState.STOPPING,
+    (ServerState.SERVING, ServerEvent.STOP): ServerState.STOPPING,
+    # The last line of the log is written.
+    (ServerState.STOPPING, ServerEvent.END): ServerState.STOPPED,
 }
 
 

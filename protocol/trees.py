@@ -49,3 +49,22 @@ def check_tree(container: Collection[Any], level: int = 2) -> None:
             raise Malformed(f"a {kind.__name__} is not part of this protocol")
         elif isinstance(item, (tuple, list, dict)):  # the packer writes subclasses as what they derive from
             check_tree(item, level + 1)
+
+
+def check_count(container: Collection[Any]) -> None:
+    """Raise `LimitExceeded` if there are too many lists and maps in a body, or too many items in all of them together.
+
+    For bodies that are large enough to have them: `container` was checked with `check_tree`, so it is not deep.
+    """
+    containers = items = 0
+    waiting = [container]
+    while waiting:
+        held = waiting.pop()
+        containers += 1
+        items += len(held)
+        if containers > limits.MAX_CONTAINERS:
+            raise LimitExceeded(f"a body has at most {limits.MAX_CONTAINERS} lists and maps")
+        if items > limits.MAX_ITEMS_IN_ALL:
+            raise LimitExceeded(f"the lists and maps of a body have at most {limits.MAX_ITEMS_IN_ALL} items in all")
+        values = held.values() if isinstance(held, dict) else held
+        waiting += [value for value in values if isinstance(value, (list, tuple, dict))]

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from executor_host.supervision.stop_signals import NUMBERS
 
+HEAVY = ("torch", "transformers")
+"""What `--without-torch` makes impossible to import; each costs seconds before the first test."""
 
-def pytest_configure() -> None:
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test-fast`: what does not need torch; the tests that do are skipped, and say so."""
+    parser.addoption("--without-torch", action="store_true", help="skip what needs torch, as if it were not installed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs us in the background has Ctrl-C ignored, and whoever we start would inherit that."""
+    if config.getoption("without_torch"):
+        assert not set(HEAVY) & set(sys.modules)
+        sys.modules.update(dict.fromkeys(HEAVY))  # type: ignore[arg-type]  # None: the import is an error
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

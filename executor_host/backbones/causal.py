@@ -17,7 +17,6 @@ Not every model does, so `Reader` is told which way to take, and whoever tells i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -25,7 +24,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host.backbones import kept, packing, prefix
+from executor_host.backbones import forks, kept, packing, prefix
 from executor_host.backbones.qwen3_5 import FORK_BYTES, PASS_PADDING, SUFFIX_TOKENS
 
 Tokens: TypeAlias = NDArray[np.int64]
@@ -174,7 +173,7 @@ class Reader:
             if state is not None and packed:
                 found = self._line(members, state)
             else:
-                found = self._batch(members, before, None if state is None else _fork(state.cache, len(members)))
+                found = self._batch(members, before, None if state is None else forks.fork(state.cache, len(members)))
             for index, values in zip(group, found, strict=True):
                 numbers[node.rows[index]] = values
         for child in node.children:
@@ -182,7 +181,7 @@ class Reader:
 
     def _advance(self, state: _State | None, tokens: Tokens) -> _State:
         """The state after `tokens`, which begin with those of `state`; that one stays as it is."""
-        cache = self._make_cache() if state is None else _fork(state.cache, 1)
+        cache = self._make_cache() if state is None else forks.fork(state.cache, 1)
         before = 0 if state is None else state.tokens
         self._extend(cache, tokens[before:], before)
         return self._state(cache, len(tokens))
@@ -225,13 +224,14 @@ class Reader:
         lengths = [len(row.tokens) - before for row in rows]
         starts = np.cumsum([0, *lengths[:-1]])
         owner = np.repeat(np.arange(len(rows)), lengths)
-        mask = np.ones((len(owner), before + len(owner)), np.bool_)
-        mask[:, before:] = np.tri(len(owner), dtype=np.bool_) & (owner[:, None] == owner)
         places = np.concatenate([np.arange(before, before + length) for length in lengths])
-        layout = {"attention_mask": self._upload(mask[None, None]), "position_ids": self._upload(places[None])}
+        layout = {
+            "attention_mask": _side_by_side(self._upload(owner), before)[None, None],
+            "position_ids": self._upload(places[None]),
+        }
         tokens = self._upload(np.concatenate([row.tokens[before:] for row in rows])[None])
         wanted = np.concatenate([row.positions - before + start for row, start in zip(rows, starts, strict=True)])
-        numbers = self._forward(tokens, self._upload(wanted[None]), _fork(state.cache, 1), layout)[0]
+        numbers = self._forward(tokens, self._upload(wanted[None]), forks.fork(state.cache, 1), layout)[0]
         ends = np.cumsum([len(row.positions) for row in rows]).tolist()
         return [numbers[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -239,6 +239,15 @@ class Reader:
         import torch
 
         return torch.from_numpy(values).to(self._device)
+
+
+def _side_by_side(owner: Any, before: int) -> Any:
+    """The mask [tokens, before + tokens] of row ends that lie in one row: each token sees the state and, of its own
+    row, those up to itself. `owner`: [tokens] the row of each. Made on its device: an upload would be of the square."""
+    import torch
+
+    own = (owner[:, None] == owner).tril()
+    return torch.cat([own.new_ones(len(owner), before), own], dim=1)
 
 
 def _kept_length(node: prefix.Node, shareable: Sequence[Tokens], segment: int) -> int:
@@ -253,29 +262,6 @@ def _kept_length(node: prefix.Node, shareable: Sequence[Tokens], segment: int) -
 def _some_row(node: prefix.Node) -> int:
     """A row that begins with the tokens of the node's state: any of those below it."""
     return node.rows[0] if node.rows else _some_row(node.children[0])
-
-
-def _fork(cache: Any, rows: int) -> Any:
-    """A cache that holds the one row of `cache` so many times, and may be extended without changing it."""
-    fork = copy.copy(cache)
-    fork.layers = [_fork_layer(layer, rows) for layer in cache.layers]
-    return fork
-
-
-def _fork_layer(layer: Any, rows: int) -> Any:
-    import torch
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-
-    if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):
-        # Extending these makes new tensors, so the rows can be views of the one there is until then.
-        twin = copy.copy(layer)
-        if twin.is_initialized:
-            twin.keys, twin.values = (tensor.expand(rows, -1, -1, -1) for tensor in (layer.keys, layer.values))
-        return twin
-    twin = copy.deepcopy(layer)  # others are written in place
-    if rows > 1:
-        twin.reorder_cache(torch.zeros(rows, dtype=torch.int64))
-    return twin
 
 
 def _tensors(layer: Any) -> list[Any]:

@@ -22,10 +22,9 @@ Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import kept, packing, prefix
+from executor_host.backbones import forks, kept, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -79,6 +78,14 @@ class Settings:
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
     """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+
+
+def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
+    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
+    `auto` is `packed` where passes are."""
+    graphs: bool = options["graphs"]
+    execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
+    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +182,22 @@ class Qwen35:
         `rows`: at least one, each one dimension of 1 or more ids below `vocabulary`. `questions`: of each row,
         equal for neighbours of the same question. `shared`: tokens with which all rows begin and other requests may
         begin, too, for kept prefixes; 0: what the rows have in common. `check` is called before every pass and ends
-        the reading by raising. The device may still be working on the result on return.
+        the reading by raising. The device may still be working on the result on return. Equal rows are read once:
+        their states are the same to the last bit, whatever they would have been read beside.
         """
+        import torch
+
+        distinct, places = distinct_rows(rows)
+        if len(distinct) == len(rows):
+            return self._read(rows, questions, check, shared)
+        reading = self._read([rows[row] for row in distinct], [questions[row] for row in distinct], check, shared)
+        with torch.inference_mode():
+            return replace(reading, hidden=reading.hidden[torch.tensor(places, device=self.device)])
+
+    def _read(
+        self, rows: Sequence[Tokens], questions: Sequence[int], check: Callable[[], None], shared: int
+    ) -> Reading:
+        """As `read`, of rows that all differ."""
         import torch
 
         if self._kept is not None:
@@ -210,10 +231,6 @@ class Qwen35:
             check()
             uploaded, _ = self._upload([tokens])
             return self._pass(uploaded, 0, None)[0]
-
-    def synchronize(self) -> None:
-        """Waits until the device has done everything; nothing to wait for on a CPU."""
-        devices.synchronize(self.device)
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -309,7 +326,7 @@ class Qwen35:
             ):
                 check()
                 tokens, last = self._upload([ends[end] for end in chunk])
-                cache = self._fork(state, len(chunk))
+                cache = forks.fork(state.cache, len(chunk))
                 hidden.append(_at(self._pass(tokens, state.tokens, cache), last))
                 del cache  # before the next chunk makes its own
         return hidden
@@ -319,7 +336,7 @@ class Qwen35:
         if state is None:
             cache, before = self._empty_cache(), 0
         else:
-            cache, before = self._fork(state, 1), state.tokens
+            cache, before = forks.fork(state.cache, 1), state.tokens
         self._extend(cache, tokens, before)
         return _State(cache, before + len(tokens))
 
@@ -332,16 +349,6 @@ class Qwen35:
         """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache)
-
-    def _fork(self, state: _State, rows: int) -> Any:
-        """A cache that holds the state `rows` times and shares no memory with it: the linear layers write theirs in
-        place."""
-        import torch
-
-        fork = copy.deepcopy(state.cache)
-        if rows > 1:
-            fork.reorder_cache(torch.zeros(rows, dtype=torch.int64, device=self.device))
-        return fork
 
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
@@ -358,8 +365,8 @@ class Qwen35:
         config, size = self._model.config, self.dtype.itemsize
         attention = config.layer_types.count("full_attention")
         linear = config.num_hidden_layers - attention
-        # The keys and values of a copy exist twice while its ends are appended to them.
-        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (2 * tokens + longest) * size
+        # The keys and values of the state are views until the ends are appended to them.
+        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
         keys = config.linear_num_key_heads * config.linear_key_head_dim
         values = config.linear_num_value_heads * config.linear_value_head_dim
         recurrent = values * config.linear_key_head_dim * 4
@@ -477,6 +484,19 @@ def libraries() -> tuple[Any, Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
     return torch, transformers
+
+
+def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
+    """Which rows are the first of their kind, and the place of each row's kind among these."""
+    kinds: dict[bytes, int] = {}
+    distinct: list[int] = []
+    places: list[int] = []
+    for index, row in enumerate(rows):
+        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(distinct))
+        if place == len(distinct):
+            distinct.append(index)
+        places.append(place)
+    return distinct, places
 
 
 def _at(hidden: Any, positions: Any) -> Any:

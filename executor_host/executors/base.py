@@ -3,7 +3,7 @@
 One executor per process. All of its methods are called from the main thread, in this order and never at
 the same time:
 
-    __init__ -> load -> warm_up -> execute* -> close
+    __init__ -> load -> warm_up -> (execute or execute_many)* -> close
 
 so an executor needs no locks, and may use a device that only one thread can use. `close` is also called
 after a method that raised. The errors are those of `executor_host.errors`; any other exception is a bug and
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError
+from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError
 from protocol.options import NO_OPTIONS, OptionError, OptionTable
 
 Progress: TypeAlias = Callable[[float, str], None]
@@ -105,6 +105,30 @@ class Executor(ABC):
 
         A long execution looks at `call` between steps and raises `Abandoned`; looking is never an obligation.
         """
+
+    max_units = 1
+    """How many units one `execute_many` takes; fixed after `load`, which reports it in READY as `limits.units`. Of a
+    larger batch it gets portions; at 1 each unit comes alone, to `execute`."""
+
+    def execute_many(
+        self, payloads: Sequence[object], calls: Sequence[Call]
+    ) -> Sequence[Mapping[str, Any] | HostError]:
+        """The outputs of several units in one pass, in their order; in the place of one that fails alone, its error.
+
+        What it raises concerns all of them: then each half is executed by itself, until one unit stands alone and has
+        the error for its own, while its neighbours are answered. Of that a unit is executed log2(n) + 1 times at most.
+        A `FatalExecutionError` is every unit's, and nothing is executed again. A unit's outputs in any company are
+        those that it has alone, within the family's bound. This default executes one after the other.
+        """
+        outcomes: list[Mapping[str, Any] | HostError] = []
+        for payload, call in zip(payloads, calls, strict=True):
+            try:
+                outcomes.append(self.execute(payload, call))
+            except FatalExecutionError:
+                raise
+            except HostError as error:
+                outcomes.append(error)
+        return outcomes
 
     def close(self) -> None:  # noqa: B027  an executor without resources has nothing to close
         """Gives back what `load` took. May be called twice, and without a load."""

@@ -93,7 +93,9 @@ class ControlLane:
             self._peers.add(peer)
             # Raised before `busy` is read: a unit that ends in between is then reported once too often, never not.
             board.idle_wanted = True
-            epoch, busy_call = board.busy or ("", 0)
+            epoch, busy_call = (*board.busy, ("", 0))[0]
+            if message.clock_ms:
+                board.ages.age_ms(message.epoch, message.clock_ms)
             self._send(
                 peer,
                 Welcome(
@@ -103,11 +105,7 @@ class ControlLane:
             if self._last is not None:
                 self._send(peer, self._last)
         elif isinstance(message, Cancel):
-            target = (message.epoch, call)
-            running = board.busy == target
-            if running:
-                board.cancelled = target
-            self._send(peer, CancelAnswer(outcome="running" if running else "not_running"), call)
+            self._send(peer, CancelAnswer(outcome=board.cancel((message.epoch, call))), call)
         elif isinstance(message, Status):
             self._send(peer, Status(report={**board.report(), "malformed": self.malformed}), call)
         elif isinstance(message, Drain):

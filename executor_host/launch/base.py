@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from protocol import addresses
 from protocol.curve import Security
 from protocol.exits import HostExit
+from protocol.models import DeploymentSpec
 from protocol.tensors import Buffer
 
 LAST_WORDS_CHARS = 4_000
@@ -23,30 +25,16 @@ LAST_WORDS_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentSpec:
-    """One deployment, immutable: another checkpoint, option or bound under the same name is another deployment."""
+class RemoteHosts:
+    """Where and from whom hosts may dial in."""
 
-    id: str
-    """Unique for the life of the supervisor: the model's name and a number."""
-    name: str
-    family: str
-    path: str | None
-    options: Mapping[str, object]
-    max_requests: int | None = None
-    max_cost: int | None = None
-    execution_limit_s: float | None = None
-    """How long a host may owe an answer before it is ended; None: for ever."""
-    load_limit_s: float | None = None
-    """How long a host may load and warm up before it is ended; None: for ever."""
-    pinned: bool = False
-    """Its hosts are never stopped to make room, nor because they are idle."""
-    keep_alive_s: float | None = None
-    """How long its hosts are kept without a request; None: for ever."""
-    replicas: int = 1
-    remote: bool = False
-    """Whether its hosts are elsewhere and dial in."""
-    ray: Mapping[str, object] | None = None
-    """Where Ray places its hosts: `address` of the cluster, and options of the actor; None: not Ray's."""
+    address: str
+    """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
+    key: Path
+    """The server's own NAME.key_secret."""
+    allow: Path | None
+    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +152,12 @@ class Connection(Protocol):
 
 
 class Listener(Connection, Protocol):
-    """One that others dial."""
+    """One that others dial: what it receives begins with the identity of the peer."""
+
+    @property
+    def address(self) -> str:
+        """Where it is bound, with the port that the system chose."""
+        ...
 
     def bind(self, address: str) -> None: ...
 

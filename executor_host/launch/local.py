@@ -1,7 +1,7 @@
 """Local processes: started from the supervisor's main thread, in groups of their own, with their output read.
 
-Everything a child writes is read for as long as it lives, so that it can never block on a full pipe, passed
-on with a prefix, and the tail is kept: a crashed process says why in its last lines or nowhere.
+Everything a child writes is read for as long as it lives (`output.py`), so that it can never block on a full pipe for
+longer than a moment.
 """
 
 from __future__ import annotations
@@ -16,16 +16,11 @@ from pathlib import Path
 
 from executor_host.host.taken import TakenPage
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch.output import Output
 from executor_host.launch.reaper import Reaper
 
 STARTED: set[int] = set()
 """The process ids of children that have not been waited for; see `orphans`."""
-
-TAIL_BYTES = 64 * 1024
-"""How much of a process's output is kept for its death report."""
-
-LINE_BYTES = 8 * 1024
-"""A longer line is passed on in pieces; a child that never writes a newline must not fill our memory."""
 
 OUTPUT_AFTER_EXIT_S = 0.5
 """How long the output is still read after the process has ended: a grandchild may hold the pipe open for ever."""
@@ -34,67 +29,13 @@ ROOT = Path(__file__).resolve().parents[2]
 """Where our packages are; first on every child's path, so that nothing shadows them there."""
 
 
-class Tail:
-    """The last bytes of an endless stream, in bounded memory."""
-
-    def __init__(self, limit: int = TAIL_BYTES) -> None:
-        self._limit = limit
-        self._data = bytearray()
-
-    def add(self, chunk: bytes) -> None:
-        self._data += chunk
-        if len(self._data) > 2 * self._limit:
-            del self._data[: -self._limit]
-
-    def text(self) -> str:
-        """The tail, undecodable bytes replaced."""
-        return bytes(self._data[-self._limit :]).decode("utf-8", "replace").strip()
-
-
-class _Output(asyncio.SubprocessProtocol):
-    """What a child writes, and the two ends: of the process, and of its output.
-
-    They are separate facts. A grandchild may hold the pipe open long after the process is gone, and asyncio's
-    own `Process.wait` returns only after both.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.tail = Tail()
-        self.exited = asyncio.Event()
-        self.ended = asyncio.Event()
-        self._say = say
-        self._pending = b""
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.tail.add(data)
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        if len(self._pending) > LINE_BYTES:
-            lines.append(self._pending)
-            self._pending = b""
-        for line in lines:
-            for start in range(0, len(line) or 1, LINE_BYTES):
-                self._tell(line[start : start + LINE_BYTES])
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if self._pending:
-            self._tell(self._pending)
-            self._pending = b""
-        self.ended.set()
-
-    def process_exited(self) -> None:
-        self.exited.set()
-
-    def _tell(self, line: bytes) -> None:
-        self._say(line.decode("utf-8", "replace").rstrip("\r"))
-
-
 class LocalProcess(ProcessHandle):
     """A child of this process."""
 
     def __init__(
         self,
         transport: asyncio.SubprocessTransport,
-        output: _Output,
+        output: Output,
         guard: int,
         reaper: Reaper | None,
         page: TakenPage | None,
@@ -192,7 +133,7 @@ async def start_process(
     read_end, write_end = os.pipe()
     try:
         transport, output = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Output(say),
+            lambda: Output(say, asyncio.get_running_loop()),
             sys.executable, "-P", "-m", "executor_host.launch.child",
             str(os.getpid()), str(read_end), module, *arguments,
             stdin=asyncio.subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -40,13 +40,13 @@ def group_resident_bytes(group: int) -> int:
     return total
 
 
-async def freed(level: Callable[[], int], *, limit_s: float) -> int:
-    """Wait until `level()` is 0, at most `limit_s` seconds; the last level seen.
+async def freed(level: Callable[[], Awaitable[int]], *, limit_s: float) -> int:
+    """Wait until `await level()` is 0, at most `limit_s` seconds; the last level seen.
 
     A level and not a change: what has been given back before anybody looked must not be waited for.
     """
     deadline = asyncio.get_running_loop().time() + limit_s
-    while (now := level()) > 0 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no event says it
+    while (now := await level()) > 0 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(POLL_S)
     return now
 

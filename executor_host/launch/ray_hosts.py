@@ -12,7 +12,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+import msgspec
 
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalProcess, start_process
@@ -67,15 +69,17 @@ class RayHost(ProcessHandle):
 class RayLauncher(HostLauncher):
     """Starts a driver per host and waits until its actor has dialled in."""
 
-    def __init__(self, remote: RemoteLauncher, say: Callable[[str, str], None]) -> None:
+    def __init__(self, remote: RemoteLauncher, say: Callable[[str, str], None], hidden: Collection[str] = ()) -> None:
+        """`hidden`: variables of the environment that are not for the driver, nor for the processes that Ray makes."""
         self._remote = remote
         self._say = say
+        self._hidden = hidden
 
     async def start(self, spec: HostSpec) -> ProcessHandle:
         """Raises `OSError` when the driver ends before its actor has dialled in. Cancelled: the driver is ended."""
         own = keys.pair()
         order = {
-            "ray": dict(spec.deployment.ray or {}),
+            "ray": msgspec.to_builtins(spec.deployment.ray),
             "connect": self._remote.address,
             "model": spec.deployment.name,
             "family": spec.deployment.family,
@@ -93,6 +97,7 @@ class RayLauncher(HostLauncher):
                 [str(descriptor)],
                 say=lambda line: self._say(source, line),
                 descriptors=[descriptor],
+                hidden=self._hidden,
             )
         finally:
             os.close(descriptor)

@@ -15,52 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
-from typing import Protocol
 
 import zmq
 
-from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch.base import HostLauncher, HostSpec, Listener, ProcessExit, ProcessHandle, RemoteHosts
 from protocol.curve import Security
 from protocol.errors import ProtocolError
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import NOBODY, Assigned, DialIn, Lane, Leaving, Listening, Message, Refused
-from protocol.tensors import Buffer
 from protocol.transport import authentication, keys
 
 LISTENING_TIMEOUT_S = 10.0
 """From ASSIGNED to LISTENING: the host only has to bind a socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteHosts:
-    """Where and from whom hosts may dial in."""
-
-    address: str
-    """ZeroMQ address of the listener, `tcp://ADDRESS:PORT`."""
-    key: Path
-    """The server's own NAME.key_secret."""
-    allow: Path | None
-    """A folder with the NAME.key of every host that may dial in; None: only those that are let in one by one."""
-    lease_s: float
-
-
 Receiver = Callable[[list[bytes]], None]
-
-
-class Listener(Protocol):
-    """A bound socket whose messages begin with the identity of the peer."""
-
-    @property
-    def address(self) -> str: ...
-
-    def send(self, frames: Sequence[Buffer]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class RemoteHost(ProcessHandle):

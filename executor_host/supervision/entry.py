@@ -17,6 +17,8 @@ from executor_host.supervision import stop_signals
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("supervisor", "protocol", "frontend")
 
+STDERR = 2
+
 EXIT_CONFIGURATION = 2
 """`ServeExit.CONFIGURATION`, which cannot be imported before we know whose `protocol` it would come from."""
 
@@ -55,7 +57,19 @@ def main() -> int:
         return 1
 
 
+def open_standard_descriptors() -> None:
+    """Put /dev/null where 0, 1 or 2 is closed (`framehost serve >&-`, some supervisors of services): a socket of ours
+    that got the number would be read and written by whoever means the standard streams, in every child."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > STDERR:
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)
+
+
 def _run() -> int:
+    open_standard_descriptors()
     if sys.argv[1:2] == ["serve"]:
         stop_signals.OURS.install()  # the rest of the imports takes long enough for a signal to come
     problem = shadowed()

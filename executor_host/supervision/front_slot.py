@@ -1,15 +1,13 @@
-"""The frontend's place, and the processes that hold it one after the other: started, watched, started again.
-
-    start ─▶ HELLO ─▶ DEPLOYMENT, HOST_UP ... ─▶ SERVING ─▶ (death ─▶ start ...)
+"""The front's slot in the world: makes the processes that its life orders, and waits for their ends.
 
 A new front gets the same sockets and finds the hosts as they are. What it says is heard on the management lane
-(`management.py`), which tells its place.
+(`management.py`); what is decided about it is in `front_life.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,13 +16,11 @@ from executor_host.launch.base import LAST_WORDS_CHARS, ProcessExit
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.memory import resident_bytes
 from executor_host.supervision.console import Console
-from executor_host.supervision.policy import RestartLimits, RestartPolicy
-from executor_host.supervision.watchdog import Watchdog
+from executor_host.supervision.front_lane import FrontLane
+from executor_host.supervision.front_life import FrontLife
+from executor_host.supervision.life import ServerLife
 from protocol.exits import HostExit, ServeExit
-from protocol.messages import Message, Status
-
-FRONT_START_S = 60.0
-"""What a front has at least until its HELLO, whatever the limit is afterwards: it imports its libraries until then."""
+from protocol.messages import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,152 +31,137 @@ class FrontCommand:
     descriptors: list[int]
 
 
-class Owner(Protocol):
-    """What the front's place needs of the supervisor."""
+class Starter(Protocol):
+    """Makes a process, as `start_process` does."""
 
-    console: Console
-    restarts: int
-    front_limit_s: float | None
-
-    def is_stopping(self) -> bool: ...
-
-    def mint(self) -> str: ...
-
-    async def pause(self, seconds: float) -> None: ...
-
-    def died(self, who: str, how: str) -> None: ...
-
-    def fail(self, status: ServeExit, message: str) -> None: ...
-
-    def tell_front(self, message: Message) -> None: ...
-
-    def front_command(self) -> FrontCommand: ...
-
-    def front_lost(self) -> None: ...
+    async def __call__(
+        self, module: str, arguments: list[str], *, say: Callable[[str], None], descriptors: list[int]
+    ) -> LocalProcess: ...
 
 
 class FrontSlot:
-    """At most one front at a time, and what is known of the one before."""
+    """At most one front at a time."""
 
-    def __init__(self, owner: Owner) -> None:
-        self.epoch = ""
-        self.connected = False
-        self.policy = RestartPolicy(RestartLimits(budget=owner.restarts))
-        self.last_death = ""
-        self.ended: ProcessExit | None = None
-        """How the last one ended."""
-        self.goodbye = ""
-        """What one has said of its end."""
-        self.serving = asyncio.Event()
-        self.has_served = False
-        """Whether one has listened: the port has been open."""
-        self.watchdog = Watchdog(0.0)
-        self._owner = owner
+    def __init__(
+        self,
+        life: ServerLife,
+        lane: FrontLane,
+        console: Console,
+        command: Callable[[], FrontCommand],
+        *,
+        restarts: int,
+        limit_s: float | None,
+        clock: Callable[[], float],
+        mint: Callable[[], str],
+        lost: Callable[[], None],
+        died: Callable[[str, str], None],
+        starter: Starter = start_process,
+    ) -> None:
+        """`command()`: how the next one is started. `lost()`: a front has ended, and its requests with it.
+        `died(who, how)`: a death to remember. The others as for `FrontLife`."""
+        self.life = FrontLife(self, restarts=restarts, limit_s=limit_s, console=console, clock=clock, mint=mint)
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when no front is there, and none will be."""
+        self.served = asyncio.Event()
+        """Set while a front listens on the ports."""
+        self._server = life
+        self._lane = lane
+        self._console = console
+        self._command = command
+        self._lost, self._died = lost, died
+        self._starter = starter
+        self._loop = asyncio.get_running_loop()
         self._handle: LocalProcess | None = None
-        self._ending: asyncio.Task[None] | None = None
-        self._cause = ""
-        """Why we end it, when it is us."""
-        self._resident_bytes = 0
-        self._serving_at: float | None = None
-
-    async def keep(self) -> None:
-        """Start fronts until the stop; give up by failing the whole server."""
-        owner = self._owner
-        while not owner.is_stopping():
-            self.epoch = owner.mint()
-            self._serving_at, self._cause, self._resident_bytes = None, "", 0
-            limit_s = owner.front_limit_s
-            self.watchdog = Watchdog(time.monotonic(), None if limit_s is None else max(limit_s, FRONT_START_S))
-            ended, words = await self._live()
-            self.connected = False
-            owner.front_lost()
-            self.serving.clear()
-            self.ended = ended
-            if owner.is_stopping():
-                return
-            ready_for = None if self._serving_at is None else time.monotonic() - self._serving_at
-            delay = self.policy.after_death(status=ended.status, ready_for_s=ready_for)
-            how = ended.describe(cause=self._cause, resident_bytes=self._resident_bytes)
-            self.last_death = f"{how}\n{words}".strip()
-            owner.died("front", how)
-            text = f"ended: {how}; {self.policy.next_step(ended.status, delay)}"
-            if delay is None:
-                owner.fail(ServeExit.FRONT_FAILED, f"the frontend {text}")
-                return
-            owner.console.say("front", text)
-            await owner.pause(delay)
-
-    async def _live(self) -> tuple[ProcessExit, str]:
-        """One front from its start to its end, and its last words."""
-        owner = self._owner
-        try:
-            command = owner.front_command()
-            self._handle = await start_process(
-                "frontend.main",
-                ["--epoch", self.epoch, *command.arguments],
-                say=lambda line: owner.console.say("front", line),
-                descriptors=command.descriptors,
-            )
-        except OSError as error:
-            return ProcessExit(HostExit.LOAD_FAILED, None), f"cannot start a front: {error}"
-        if owner.is_stopping():
-            self._handle.kill()  # the stop came while there was nothing to stop yet
-        handle = self._handle
-        ended = await handle.wait()
-        self._handle = None  # nobody looks at what is gone
-        return ended, handle.last_words()[-LAST_WORDS_CHARS:]
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def look(self) -> None:
-        """See from outside how the front is, ask it something, and end one whose event loop stands still."""
-        if self._handle is None or self._cause:
-            return
-        now = time.monotonic()
-        self._resident_bytes = resident_bytes(self._handle.pid) or self._resident_bytes
-        if self.watchdog.stalled(now):
-            self._cause = (
-                f"no answer for {self.watchdog.silent_s(now):.1f} s, front_limit is {self.watchdog.limit_s:g} s"
-            )
-            self._owner.console.say("front", f"{self._cause}; it is killed after a look at its stacks")
-            self._ending = asyncio.get_running_loop().create_task(self._end(self._handle))
-        elif self.connected and self.watchdog.due(now):
-            self._owner.tell_front(Status())
-
-    async def _end(self, handle: LocalProcess) -> None:
-        missing = await stacks.dump(handle)
-        if handle is self._handle:
-            self._cause += f"; {missing}" if missing else ""
-            handle.kill()
-
-    @property
-    def answers(self) -> bool:
-        """Whether it serves and its loop turns, as far as is known."""
-        return self.serving.is_set() and self.watchdog.answers(time.monotonic())
-
-    def greeted(self) -> None:
-        """It has said HELLO: from here on it is asked, and has the configured time to answer."""
-        self.connected = True
-        self.watchdog = Watchdog(time.monotonic(), self._owner.front_limit_s)
-        self.watchdog.answered(time.monotonic())
-
-    def is_serving(self, address: str) -> None:
-        """The front listens."""
-        self._serving_at = time.monotonic()
-        self.has_served = True
-        self.serving.set()
-
-    def kill(self) -> None:
-        """End it now."""
+        """See from outside how the front is."""
         if self._handle is not None:
-            self._handle.kill()
+            self.life.look(resident_bytes(self._handle.pid))
 
     def report(self) -> dict[str, Any]:
         """The supervisor's knowledge of the front."""
         pid = 0 if self._handle is None else self._handle.pid
-        return {
-            "pid": pid,
-            "rss_bytes": resident_bytes(pid),
-            "serving": self.serving.is_set(),
-            "silent_s": round(self.watchdog.silent_s(time.monotonic()), 1),
-            "restarts": self.policy.restarts,
-            "last_death": self.last_death,
-        }
+        return {"pid": pid, "rss_bytes": resident_bytes(pid), **self.life.report()}
+
+    # Effects of its life
+
+    def launch(self, epoch: str) -> None:
+        self._spawn(self._live(epoch))
+
+    def ask(self) -> None:
+        self._lane.tell_front(Status())
+
+    def take_stacks(self) -> None:
+        if self._handle is not None:
+            self._spawn(self._dump(self._handle, self.life.epoch))
+
+    def kill(self) -> None:
+        if self._handle is not None:
+            self._handle.kill()
+
+    def wait(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._waited)
+
+    def wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def listening(self) -> None:
+        self._server.serving()
+        self.served.set()
+
+    def died(self, how: str) -> None:
+        self._died("front", how)
+
+    def changed(self) -> None:
+        self._lane.front = self.life.epoch if self.life.connected else None
+        if not self.life.connected:
+            self.served.clear()
+            self._lost()
+
+    def give_up(self, why: str) -> None:
+        self._server.fail(ServeExit.FRONT_FAILED, why)
+
+    def rests(self) -> None:
+        self.running.set_result(None)
+
+    # One front
+
+    async def _live(self, epoch: str) -> None:
+        """One front from its start to its end."""
+        try:
+            command = self._command()
+            handle = self._handle = await self._starter(
+                "frontend.main",
+                ["--epoch", epoch, *command.arguments],
+                say=lambda line: self._console.say("front", line),
+                descriptors=command.descriptors,
+            )
+        except OSError as error:
+            self.life.ended(ProcessExit(HostExit.LOAD_FAILED, None), f"cannot start a front: {error}")
+            return
+        self.life.launched()
+        ended = await handle.wait()
+        self._handle = None  # nobody looks at what is gone
+        self.life.ended(ended, handle.last_words()[-LAST_WORDS_CHARS:])
+
+    async def _dump(self, handle: LocalProcess, epoch: str) -> None:
+        self.life.stacks_taken(epoch, await stacks.dump(handle))
+
+    def _waited(self) -> None:
+        self._timer = None
+        self.life.waited()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work, name="front slot")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        self._server.watch(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self.running.done():
+            self.running.set_result(None)  # a bug of ours: the server ends, and must not wait for this

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
-from executor_host.launch.base import DeploymentSpec
+import msgspec
+
+from executor_host.launch.aside import aside
 from executor_host.launch.memory import freed, group_resident_bytes
-from executor_host.supervision.host_slot import HostSlot, Owner
-from protocol.states import ROLES, HostState, Machine, Role, RoleEvent
+from executor_host.supervision.host_slot import HostSlot, Listener, Surroundings
+from executor_host.supervision.swap import Freed
+from protocol.models import DeploymentSpec, Standing
+from protocol.states import ROLES, HostState, Machine, Role, RoleEvent, SlotState
 
 STOP_MARGIN_S = 2.0
 """After the drain budget, what a process gets to end by itself before it is killed."""
@@ -18,24 +21,17 @@ FREED_LIMIT_S = 10.0
 """How long the memory of a process that has ended may still be accounted to its group: a child of its own that
 was killed with it gives its pages back when the kernel gets to it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Freed:
-    """What a stop has given back, in bytes."""
-
-    bytes: int
-    """Resident when the stop began."""
-    held: int
-    """Still resident although every process has ended; 0 unless something is wrong with the machine."""
+MEASURE_LIMIT_S = 10.0
+"""How long a look at the memory of processes may take. It takes milliseconds."""
 
 
 class Hosts:
     """One deployment: a slot per replica. Everything is the supervisor's, in its loop."""
 
-    def __init__(self, owner: Owner, spec: DeploymentSpec, role: Role) -> None:
+    def __init__(self, around: Surroundings, spec: DeploymentSpec, role: Role, listener: Listener) -> None:
         self.spec = spec
         self.role = Machine(ROLES, role)
-        self.slots = [HostSlot(owner, spec, replica) for replica in range(spec.replicas)]
+        self.slots = [HostSlot(around, spec, replica, listener) for replica in range(spec.replicas)]
         self.present = True
         """Whether its hosts are there or being started, and are not about to be stopped for room."""
         self.refusal = ""
@@ -45,9 +41,8 @@ class Hosts:
         self.begun = asyncio.Event()
         """Since somebody wanted it: it is being started, or cannot be."""
         self.settled = asyncio.Event()
-        """Since somebody wanted it: one host has been ready, or none will be."""
-        self._owner = owner
-        self._tasks: list[asyncio.Task[None]] = []
+        """Since somebody wanted it: every host has been ready, or one will not be."""
+        self._running: list[asyncio.Future[None]] = []
 
     def start(self, *, trial: bool = False) -> None:
         """Start every host. Only when none runs. `trial` as `HostSlot.start`."""
@@ -55,25 +50,48 @@ class Hosts:
         self.settled.clear()
         self.begun.set()
         self.present, self.refusal = True, ""
-        self._tasks = [slot.start(trial=trial) for slot in self.slots]
-        for task in self._tasks:
-            task.add_done_callback(self._owner.slot_done)
+        self._running = [slot.start(trial=trial) for slot in self.slots]
+
+    def insist(self) -> None:
+        """Somebody waits for it: what has failed is tried again, and what waits for its next start is started now."""
+        self.settled.clear()
+        for number, slot in enumerate(self.slots):
+            if slot.life.slot.state is SlotState.FAILED and self.running:
+                self._running[number] = slot.start()
+            slot.life.hasten()
+        self.notice()
 
     @property
     def running(self) -> bool:
         """Whether a process of it is there, or will be again by itself."""
-        return any(not task.done() for task in self._tasks)
+        return any(not running.done() for running in self._running)
 
     @property
     def ready(self) -> bool:
         """Whether a host can take work."""
-        return any(slot.up is not None for slot in self.slots)
+        return any(slot.life.ready for slot in self.slots)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every host can take work."""
+        return all(slot.life.ready for slot in self.slots)
 
     @property
     def failed(self) -> str | None:
         """Why no host will be started any more, when that is so for all of them."""
-        reasons = [slot.failed for slot in self.slots]
+        reasons = [slot.life.failed for slot in self.slots]
         return reasons[0] if all(reason is not None for reason in reasons) else None
+
+    @property
+    def trouble(self) -> str:
+        """Why a host is not ready that somebody waits for; "" while nothing speaks against it."""
+        for slot in self.slots:
+            if slot.life.failed is not None:
+                return slot.life.failed
+            if slot.life.slot.state is SlotState.WAITING and slot.life.policy.proven:
+                # It is tried for ever; whoever waits for it wants to know how this try has gone.
+                return slot.life.last_death
+        return ""
 
     @property
     def state(self) -> str:
@@ -83,11 +101,11 @@ class Hosts:
             return HostState.READY.value
         if not self.running and self.failed is None:
             return "absent"
-        return next((slot.state for slot in self.slots if slot.failed is None), "failed")
+        return next((slot.life.state for slot in self.slots if slot.life.failed is None), "failed")
 
     def notice(self) -> None:
         """A slot has changed: tell whoever waits for it."""
-        if self.ready or self.failed is not None:
+        if self.complete or self.trouble:
             self.settled.set()
 
     def become(self, event: RoleEvent) -> None:
@@ -106,19 +124,23 @@ class Hosts:
         self.begun.set()
         self.settled.set()
 
-    @property
-    def resident_bytes(self) -> int:
+    async def resident_bytes(self) -> int:
         """What its processes on this machine, and whatever they have started, have in memory now."""
-        return sum(map(group_resident_bytes, self._groups))
+        return await _measured(self._groups)
 
     @property
     def _groups(self) -> list[int]:
-        return [] if self.spec.remote else [slot.pid for slot in self.slots if slot.pid]
+        return [] if self.spec.remote else [slot.life.pid for slot in self.slots if slot.life.pid]
+
+    def begin_stop(self) -> None:
+        """No process is started any more; those that are there go on."""
+        for slot in self.slots:
+            slot.life.begin_stop()
 
     def ask_to_stop(self, budget_s: float) -> None:
         """Have every host finish what it executes and go; no new ones are started."""
         for slot in self.slots:
-            slot.stop(budget_s)
+            slot.life.stop(budget_s)
         self.settled.set()
 
     async def stop(self, budget_s: float) -> Freed:
@@ -127,19 +149,19 @@ class Hosts:
         Cancelled, the processes have been asked to go and nobody waits for them.
         """
         groups = self._groups
-        before = self.resident_bytes
+        before = await _measured(groups)
         self.ask_to_stop(budget_s)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=budget_s + STOP_MARGIN_S)
+        if self._running:
+            await asyncio.wait(self._running, timeout=budget_s + STOP_MARGIN_S)
             self.kill()
-            await asyncio.wait(self._tasks)
-        held = await freed(lambda: sum(map(group_resident_bytes, groups)), limit_s=FREED_LIMIT_S)
+            await asyncio.wait(self._running)
+        held = await freed(lambda: _measured(groups), limit_s=FREED_LIMIT_S)
         return Freed(before, held)
 
     def give_up(self, cause: str) -> None:
         """End every process that is not ready. Only of a trial, which is not started again."""
         for slot in self.slots:
-            slot.give_up(cause)
+            slot.life.give_up(cause)
 
     def kill(self) -> None:
         """End every process now."""
@@ -147,28 +169,23 @@ class Hosts:
             slot.kill()
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
+    def ends(self) -> list[asyncio.Future[None]]:
         """Done when nothing of it runs."""
-        return self._tasks
+        return self._running
 
     def row(self) -> dict[str, Any]:
         """What the front is told of it."""
-        spec = self.spec
-        return {
-            "id": spec.id,
-            "name": spec.name,
-            "role": self.role.state.value,
-            "family": spec.family,
-            "path": spec.path,
-            "options": dict(spec.options),
-            "max_requests": spec.max_requests,
-            "max_cost": spec.max_cost,
-            "execution_limit_s": spec.execution_limit_s,
-            "keep_alive_s": None if spec.pinned else spec.keep_alive_s,
-            "present": self.present,
-            "refusal": self.refusal,
-            "replicas": spec.replicas,
-        }
+        standing = Standing(role=self.role.state.value, present=self.present, refusal=self.refusal)
+        row: dict[str, Any] = msgspec.to_builtins(self.spec) | msgspec.to_builtins(standing)
+        return row
 
     def __repr__(self) -> str:
         return f"<Hosts {self.spec.id!r} {self.role.state.value} {'ready' if self.ready else 'not ready'}>"
+
+
+async def _measured(groups: list[int]) -> int:
+    """Resident memory of process groups, in bytes. It is looked for in the whole table of processes."""
+    try:
+        return await aside(lambda: sum(map(group_resident_bytes, groups)), limit_s=MEASURE_LIMIT_S) if groups else 0
+    except TimeoutError:
+        return 0  # nobody knows

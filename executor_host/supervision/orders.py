@@ -4,53 +4,53 @@ told while it happens, and the outcome when it has.
     ORDER ─▶ PROGRESS (received) ─▶ PROGRESS (a step) ... ─▶ OUTCOME {code, message, report}
     ORDER ─▶ OUTCOME {conflict, unknown, invalid}
 
-Which steps these are, and one order per name at a time, is the fleet's.
+Which steps these are, and one order per name at a time, is said in changes.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from executor_host.supervision import swap as swapping
+from executor_host.supervision.changes import Changes, Conflict, OrderFailed, Say
 from executor_host.supervision.console import Console
-from executor_host.supervision.fleet import Conflict, Fleet, OrderFailed, Say
+from executor_host.supervision.fleet import Fleet
+from executor_host.supervision.life import ServerLife
 from protocol.messages import Message, Order, Outcome, Progress
+from protocol.models import DeploymentSpec
 
 
 class Invalid(Exception):
     """The settings of an order make no sense. The text says which and why."""
 
 
-class Owner(Protocol):
-    """What orders need of the supervisor."""
-
-    console: Console
-
-    def is_stopping(self) -> bool: ...
-
-    def is_open(self) -> bool: ...
-
-    async def swap(self, name: str, settings: Mapping[str, Any], mode: swapping.Mode, say: Say) -> swapping.SwapReport:
-        """Make `name` mean what `settings` make of it. Raises `Invalid`, and what `Fleet.swap` raises."""
-        ...
-
-    def order_ended(self) -> None: ...
-
-    def slot_done(self, task: asyncio.Task[None]) -> None: ...
+Successor = Callable[[str, Mapping[str, Any]], Awaitable[tuple[DeploymentSpec, Callable[[], None]]]]
+"""What settings make of a name, and what is to be called when the name means it. Raises `Invalid`."""
 
 
 class Orders:
     """The orders to one server. Everything runs in the supervisor's loop."""
 
-    def __init__(self, owner: Owner, fleet: Fleet, models: Sequence[str]) -> None:
+    def __init__(
+        self,
+        life: ServerLife,
+        console: Console,
+        fleet: Fleet,
+        changes: Changes,
+        models: Sequence[str],
+        successor: Successor,
+    ) -> None:
         """`models`: every configured name."""
         self.swaps = {name: {"done": 0, "failed": 0} for name in models}
         """How the swaps of each name have ended."""
-        self._owner = owner
+        self._life = life
+        self._console = console
         self._fleet = fleet
+        self._changes = changes
+        self._successor = successor
         self._models = models
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -59,16 +59,16 @@ class Orders:
 
         def answer(code: str, message: str, report: dict[str, Any] | None = None) -> None:
             if report is None:
-                self._owner.console.say("framehost", f"{order.action} of {order.model}: {message}")
+                self._console.say("framehost", f"{order.action} of {order.model}: {message}")
             reply(Outcome(code=code, message=message, report=report or {}))
 
         def say(step: str) -> None:
-            self._owner.console.say("framehost", f"{order.action} of {order.model}: {step}")
+            self._console.say("framehost", f"{order.action} of {order.model}: {step}")
             reply(Progress(stage=order.action, note=step))
 
-        if self._owner.is_stopping():
+        if self._life.stopping:
             answer("conflict", "the server is stopping")
-        elif not self._owner.is_open():
+        elif not self._life.open:
             answer("conflict", "the server is still starting its models")
         elif order.model not in self._models:
             answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
@@ -78,7 +78,7 @@ class Orders:
             task = asyncio.get_running_loop().create_task(self._carry_out(order, answer, say))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(self._owner.slot_done)
+            self._life.watch(task)
 
     def give_up(self) -> None:
         """The server stops: what is being carried out is answered with that."""
@@ -90,11 +90,11 @@ class Orders:
             if order.action == "swap":
                 await self._swap(order, answer, say)
             elif order.action == "cancel":
-                answer("done", self._fleet.cancel(order.model))
+                answer("done", self._changes.cancel(order.model))
             elif order.action == "load":
-                answer("done", await self._fleet.load(order.model))
+                answer("done", await self._changes.load(order.model))
             else:
-                answer("done", await self._fleet.unload(order.model))
+                answer("done", await self._changes.unload(order.model))
         except Invalid as error:
             answer("invalid", str(error))
         except Conflict as error:
@@ -107,7 +107,7 @@ class Orders:
         except asyncio.CancelledError:
             answer("failed", f"the server is stopping; the {order.action} was given up")
             raise
-        self._owner.order_ended()
+        self._fleet.give_up_when_none_is_left()
 
     async def _swap(self, order: Order, answer: Callable[..., None], say: Say) -> None:
         name = order.model
@@ -115,10 +115,12 @@ class Orders:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
         except ValueError as error:
             raise Invalid(str(error)) from error
-        report = await self._owner.swap(name, order.settings, mode, say)
+        spec, accept = await self._successor(name, order.settings)
+        report = await self._changes.swap(name, spec, mode, say)
+        accept()
         self.swaps[name]["done"] += 1
         text = f"{name} means {report.new}, {report.old} and its {report.freed_bytes >> 20} MiB are gone"
         if report.held_bytes:
             text = f"{name} means {report.new}; of {report.old}, {report.held_bytes} bytes are resident still"
-        self._owner.console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
+        self._console.say("framehost", f"swap of {name}: {text} ({report.total_s:.2f} s)")
         answer("failed" if report.held_bytes else "done", text, dataclasses.asdict(report))

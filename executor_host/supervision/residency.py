@@ -2,7 +2,7 @@
 
 Pure: events in, effects out; no process, no clock. The supervisor calls the events and is the effects.
 
-    events      add, want, usage, ready, broken, left, remove        (each ends with a look at what can be done now)
+    events      add, want, usage, measured, ready, broken, left, remove    (each ends with a look at what can be done)
     effects     start a deployment's hosts · evict them · refuse, with a reason
 
 An evicted deployment keeps its room until its processes are gone and their memory is back (`left`): nothing is
@@ -174,10 +174,14 @@ class Residency:
                 self._line.append(name)
         self._plan()
 
-    def ready(self, deployment: str, size: int) -> None:
-        """Its hosts are warm and take `size` bytes."""
+    def measured(self, deployment: str, size: int) -> None:
+        """It takes `size` bytes, or will take as many."""
+        self._entries[deployment].size = size
+        self._plan()
+
+    def ready(self, deployment: str) -> None:
+        """Its hosts are warm."""
         entry = self._entries[deployment]
-        entry.size = size
         if entry.place.state is Place.STARTING:
             entry.place.advance(Move.READY)
         self._asked.discard(deployment)

@@ -11,9 +11,12 @@ from typing import Any, Protocol
 
 from frontend.configuration import fetched
 from frontend.configuration import load as config
-from frontend.configuration.model import ModelConfig, exposed
+from frontend.configuration.model import exposed
 from frontend.configuration.toml_file import ConfigurationError
+from protocol import families
 from protocol.exits import ServeExit
+from protocol.models import NamedModel
+from protocol.options import written
 
 Report = Callable[[float, str], None]
 
@@ -106,13 +109,28 @@ def _configuration(file: str, key_problem: KeyProblem, *, insecure: bool) -> int
     for model in configuration.models:
         bounds = f"max_requests {model.max_requests or 'none'}, max_cost {model.max_cost or 'none'}"
         mark = " (default)" if model.name == configuration.default else ""
-        native = f", native dialect on {model.native}" if model.native else ""
+        native = f", native dialect on {model.native.listen}" if model.native else ""
         limits = f"execution_limit {_seconds(model.execution_limit_s)}, load_limit {_seconds(model.load_limit_s)}"
         print(f"  {model.name}{mark}: {model.family}, {_weights(model)}, {bounds}, {limits}{native}")
+        for line in _options(model):
+            print(f"    {line}")
     return 0
 
 
-def _weights(model: ModelConfig) -> str:
+def _options(model: NamedModel) -> list[str]:
+    """Every option of the model's family: the value, whether it is the default, and what else it may be."""
+    table = families.find(model.family).options
+    values = table.complete(model.options)
+    lines = []
+    for option in table.options:
+        value = values[option.name]
+        shown = option.shown_default if value is None else written(value)
+        default = "the default" if option.name not in model.options else f"default {option.shown_default}"
+        lines.append(f"{option.name} = {shown} ({default}; {option.expected})")
+    return lines
+
+
+def _weights(model: NamedModel) -> str:
     if model.path is not None:
         return model.path
     return "weights where its hosts are" if model.remote else "weights that come with it"

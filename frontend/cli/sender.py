@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from frontend.cli import client
+
+T = TypeVar("T")
 
 BUSY: Final = frozenset({429, 503})
 DENIED: Final = frozenset({401, 403})
@@ -80,27 +82,27 @@ class Sender:
         for thread in self._threads:
             thread.start()
 
-    def in_order(self, requests: Iterable[tuple[int, bytes | Outcome]], *, ahead: int) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of each request, in their order, with its number; what is an outcome already passes through.
+    def in_order(self, requests: Iterable[tuple[T, bytes | Outcome]], *, ahead: int) -> Iterator[tuple[T, Outcome]]:
+        """The outcome of each request, in their order, with what came with it; what is an outcome passes through.
 
         At most `ahead` requests per worker are taken before their outcome is wanted. Raises `Stopped`.
         """
-        waiting: deque[tuple[int, Slot]] = deque()
-        for number, request in requests:
+        waiting: deque[tuple[T, Slot]] = deque()
+        for item, request in requests:
             slot = Slot()
             if isinstance(request, Outcome):
                 slot.fill(request)
             else:
                 self._todo.put((request, slot))
-            waiting.append((number, slot))
+            waiting.append((item, slot))
             if len(waiting) >= ahead * len(self._threads):
-                number, slot = waiting.popleft()
-                yield number, slot.wait()
+                item, slot = waiting.popleft()
+                yield item, slot.wait()
             while waiting and waiting[0][1].filled():
-                number, slot = waiting.popleft()
-                yield number, slot.wait()
-        for number, slot in waiting:
-            yield number, slot.wait()
+                item, slot = waiting.popleft()
+                yield item, slot.wait()
+        for item, slot in waiting:
+            yield item, slot.wait()
 
     def stop(self) -> None:
         """Send nothing more. Waits for nobody."""

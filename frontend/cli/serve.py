@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.configuration import keys
+from frontend.configuration import endpoints, keys
 from frontend.configuration import load as config
 from frontend.configuration.model import Configuration
 from frontend.configuration.toml_file import ConfigurationError
@@ -66,10 +66,10 @@ def configured(arguments: argparse.Namespace) -> Configuration:
         config.from_models(arguments.model) if arguments.config is None else config.load(Path(arguments.config))
     )
     if arguments.host is not None:
-        configuration = dataclasses.replace(configuration, host=config.check_host(arguments.host))
+        configuration = dataclasses.replace(configuration, host=endpoints.check_host(arguments.host))
     if arguments.health is not None:
         try:
-            configuration = dataclasses.replace(configuration, health=config.endpoint(arguments.health))
+            configuration = dataclasses.replace(configuration, health=endpoints.endpoint(arguments.health))
         except ConfigurationError as error:
             raise ConfigurationError(f"--health: {error}") from error
     if arguments.access_log:

@@ -26,9 +26,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from frontend.configuration.toml_file import ConfigurationError, Schema, TomlDocument
+from msgspec import Meta, Struct
+
+from frontend.configuration import decode
+from frontend.configuration.toml_file import ConfigurationError, TomlDocument
 from frontend.errors import Unauthenticated
 from frontend.runtime.admission import AdmissionStatistics, BoundedAdmission
 
@@ -49,13 +52,23 @@ MAX_AMOUNT: Final = 2**40
 
 log = logging.getLogger("framehost.keys")
 
-_KEY: Schema = {
-    "key": ((str,), "a string"),
-    "sha256": ((str,), "a string"),
-    "max_requests": ((int,), f"a number of requests, 1 to {MAX_AMOUNT}"),
-    "max_cost": ((int,), f"a cost, 1 to {MAX_AMOUNT}"),
-    "admin": ((bool,), "true or false"),
-}
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key file. Each key is read by itself, so that what is wrong with it is told with its name."""
+
+    keys: dict[str, Any] = {}
+
+
+class _Key(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[keys.NAME]`."""
+
+    key: str | None = None
+    sha256: str | None = None
+    max_requests: (
+        Annotated[int, Meta(ge=1, le=MAX_AMOUNT, description=f"a number of requests, 1 to {MAX_AMOUNT}")] | None
+    ) = None
+    max_cost: Annotated[int, Meta(ge=1, le=MAX_AMOUNT, description=f"a cost, 1 to {MAX_AMOUNT}")] | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +240,8 @@ def read(path: Path) -> tuple[ApiKey, ...]:
     if not regular:
         raise ConfigurationError(f"{path}: not a file; what cannot be read again cannot be noticed to change")
     source = TomlDocument.read(path)
-    source.only(source.content, {"keys": ((dict,), "a table")}, ())
-    keys = tuple(_key(name, fields, source) for name, fields in source.content.get("keys", {}).items())
+    tables = decode.read(_File, source.content, (), source).keys
+    keys = tuple(_key(name, fields, source) for name, fields in tables.items())
     if not keys:
         source.fail(("keys",), "there is no key; add a table [keys.NAME] with key or sha256")
     return keys
@@ -245,25 +258,16 @@ def _key(name: str, fields: object, source: TomlDocument) -> ApiKey:
     for secret in ("key", "sha256"):
         if not isinstance(fields.get(secret, ""), str):
             source.fail((*where, secret), "not a string")
-    source.only(fields, _KEY, where)
-    for bound in ("max_requests", "max_cost"):
-        if bound in fields and not 1 <= fields[bound] <= MAX_AMOUNT:
-            source.fail((*where, bound), f"{fields[bound]} is not {_KEY[bound][1]}")
-    if "key" in fields:
-        if problem := _unusable(fields["key"]):
+    read = decode.read(_Key, fields, where, source)
+    if read.key is not None:
+        if problem := _unusable(read.key):
             source.fail((*where, "key"), problem)
-        digest = _digest(fields["key"])
+        digest = _digest(read.key)
     else:
-        if re.fullmatch("[0-9a-fA-F]{64}", fields["sha256"]) is None:
+        if re.fullmatch("[0-9a-fA-F]{64}", str(read.sha256)) is None:
             source.fail((*where, "sha256"), "not 64 hexadecimal digits")
-        digest = bytes.fromhex(fields["sha256"])
-    return ApiKey(
-        name=name,
-        sha256=digest,
-        max_requests=fields.get("max_requests"),
-        max_cost=fields.get("max_cost"),
-        admin=fields.get("admin", False),
-    )
+        digest = bytes.fromhex(str(read.sha256))
+    return ApiKey(name, digest, read.max_requests, read.max_cost, read.admin)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[ApiKey, ...]:

@@ -1,81 +1,130 @@
-"""The keys of each table of the configuration, what each may be, and in words what is expected there."""
+"""The tables beside `[models.NAME]` (protocol/models.py): their keys, what each may be, and the defaults."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
-from frontend.configuration.toml_file import Schema
-from protocol.limits import MAX_BUDGET_MS
+from msgspec import Meta, Struct, field
 
-MAX_SECONDS: Final = MAX_BUDGET_MS // 1000
-"""A day: the longest budget that the wire carries."""
-
-MAX_AMOUNT: Final = 2**40
-"""Bytes, requests, costs: far above any machine, and far below the largest integer of the wire."""
+from frontend import limits
+from frontend.limits import CEILING_OF_MAX_DEPTH
+from protocol.models import MAX_AMOUNT, MAX_SECONDS
 
 LEASE_S: Final = (1.0, 600.0)
 """Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
 
-MAX_REPLICAS: Final = 64
-"""Hosts of one model: more than any machine has devices."""
-
 MAX_RESTARTS: Final = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
 
-SERVER: Final[Schema] = {
-    "host": ((str,), "an IP address"),
-    "port": ((int,), "a port number 0..65535"),
-    "default": ((str,), "the name of a model"),
-    "request_timeout": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
-    "max_body": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
-    "drain": ((int, float), f"seconds above 0 and at most {MAX_SECONDS}"),
-    "access_log": ((bool,), "true or false"),
-    "tracing": ((bool,), "true or false"),
-    "keys": ((str,), "the path of a key file"),
-    "cors": ((list,), "a list of origins, as https://app.example"),
-    "allowed_hosts": ((list,), "a list of host names, as framehost.example"),
-    "restarts": ((int,), f"a number of restarts, 0 or more and at most {MAX_RESTARTS}"),
-    "max_resident": ((int,), f"a number of models, 1 or more and at most {MAX_AMOUNT}"),
-    "max_resident_bytes": ((int,), f"bytes above 0 and at most {MAX_AMOUNT}"),
-    "front_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "health": ((str,), "ADDRESS:PORT"),
-    "limits": ((dict,), "a table"),
-    "admin": ((str,), "ADDRESS:PORT"),
-}
-MODEL: Final[Schema] = {
-    "family": ((str,), "the name of a family"),
-    "path": ((str,), "a path"),
-    "max_requests": ((int,), "a number of requests above 0"),
-    "max_cost": ((int,), "a cost above 0"),
-    "resident": ((bool,), "true or false"),
-    "replicas": ((int,), f"a number of hosts, 1 or more and at most {MAX_REPLICAS}"),
-    "pin": ((bool,), "true or false"),
-    "keep_alive": ((int, float), f"seconds, 0 (for ever) to {MAX_SECONDS}"),
-    "execution_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "load_limit": ((int, float), f"seconds, 0 (no limit) to {MAX_SECONDS}"),
-    "options": ((dict,), "a table"),
-    "native": ((dict,), "a table"),
-    "remote": ((bool,), "true or false"),
-    "ray": ((dict,), "a table"),
-}
-RAY: Final[Schema] = {
-    "address": ((str,), "the address of a Ray cluster, auto or local"),
-    "num_cpus": ((int, float), "a number of CPUs"),
-    "num_gpus": ((int, float), "a number of GPUs"),
-    "memory": ((int,), "bytes"),
-    "resources": ((dict,), "a table of your cluster's own resources"),
-}
-HOSTS: Final[Schema] = {
-    "listen": ((str,), "ADDRESS:PORT"),
-    "key": ((str,), "the path of this server's NAME.key_secret"),
-    "allow": ((str,), "the path of a folder with the NAME.key of every host that may dial in"),
-    "lease": ((int, float), f"seconds, {LEASE_S[0]:g} to {LEASE_S[1]:g}"),
-}
-SWAP: Final[Schema] = {
-    "family": ((str,), "a family's name"),
-    "path": ((str, type(None)), "a path"),
-    "options": ((dict,), "a table"),
-    "mode": ((str,), "start-first or stop-first"),
-}
+DEFAULT_DRAIN_S: Final = 30.0
+DEFAULT_FRONT_LIMIT_S: Final = 60.0
+"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
 
-NATIVE: Final[Schema] = {"listen": ((str,), "ADDRESS:PORT")}
+DEFAULT_RESTARTS: Final = 5
+"""Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
+
+DEFAULT_LEASE_S: Final = 10.0
+
+_ORIGIN: Final = r"\Ahttps?://[a-z0-9.\[\]:-]+\Z"
+"""As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
+
+_HOST_NAME: Final = r"\A(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\Z"
+"""As a client may have it in `Host`, without a port; an underscore is none of DNS's, and service names have it."""
+
+_SECONDS: Final = Meta(gt=0, le=MAX_SECONDS, description=f"seconds above 0 and at most {MAX_SECONDS}")
+_BYTES: Final = Meta(ge=1, le=MAX_AMOUNT, description=f"bytes above 0 and at most {MAX_AMOUNT}")
+_ADDRESS: Final = Meta(description="ADDRESS:PORT")
+
+
+def _count(most: int, what: str, least: int = 1) -> Meta:
+    return Meta(ge=least, le=most, description=f"{what}, {least} to {most}")
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server.limits]`: what the main port takes. The depth is at least 4, which every request has: itself, its
+    questions, one of them, its criteria. A family's own limits stay what they are: a model that reads letters A to Z is
+    not asked about 27 options."""
+
+    uploads: Annotated[int, _count(100_000, "uploads in progress")] = limits.INGRESS_REQUESTS
+    upload_bytes: Annotated[int, _count(2**40, "bytes")] | None = None
+    """Absent: the default, or what `max_body` is when that is more."""
+    depth: Annotated[int, _count(CEILING_OF_MAX_DEPTH, "objects and arrays inside each other", 4)] = limits.MAX_DEPTH
+    questions: Annotated[int, _count(10_000, "questions of one request")] = limits.MAX_QUESTIONS
+    question_id_chars: Annotated[int, _count(100_000, "characters")] = limits.MAX_QUESTION_ID_CHARS
+    options: Annotated[int, _count(10_000, "options of a choice")] = limits.MAX_OPTIONS
+    option_name_chars: Annotated[int, _count(100_000, "characters")] = limits.MAX_OPTION_NAME_CHARS
+    levels: Annotated[int, _count(1_000, "levels of a score")] = limits.MAX_LEVELS
+
+
+class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`."""
+
+    host: Annotated[str, Meta(description="an IP address")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="a port number 0..65535")] = 8080
+    default: Annotated[str, Meta(description="the name of a model")] | None = None
+    request_timeout_s: Annotated[float, _SECONDS] = field(name="request_timeout", default=limits.REQUEST_TIMEOUT_S)
+    max_body: Annotated[int, _BYTES] = limits.MAX_BODY_BYTES
+    drain_s: Annotated[float, _SECONDS] = field(name="drain", default=DEFAULT_DRAIN_S)
+    access_log: bool = False
+    tracing: bool = False
+    keys: Annotated[str, Meta(description="the path of a key file")] | None = None
+    cors: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(pattern=_ORIGIN, description="an origin, as https://app.example or http://127.0.0.1:3000"),
+            ],
+            ...,
+        ],
+        Meta(description="a list of origins, as https://app.example"),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[
+            Annotated[str, Meta(pattern=_HOST_NAME, description="a host name without a port, as judge.example")], ...
+        ],
+        Meta(description="a list of host names, as framehost.example"),
+    ] = ()
+    restarts: Annotated[
+        int, Meta(ge=0, le=MAX_RESTARTS, description=f"a number of restarts, 0 or more and at most {MAX_RESTARTS}")
+    ] = DEFAULT_RESTARTS
+    max_resident: (
+        Annotated[int, Meta(ge=1, le=MAX_AMOUNT, description=f"a number of models, 1 or more and at most {MAX_AMOUNT}")]
+        | None
+    ) = None
+    max_resident_bytes: Annotated[int, _BYTES] | None = None
+    front_limit_s: Annotated[
+        float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) to {MAX_SECONDS}")
+    ] = field(name="front_limit", default=DEFAULT_FRONT_LIMIT_S)
+    health: Annotated[str, _ADDRESS] | None = None
+    admin: Annotated[str, _ADDRESS] | None = None
+    limits: Limits = Limits()
+
+
+class Hosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[hosts]`: where hosts dial in that others start."""
+
+    listen: Annotated[str, _ADDRESS]
+    key: Annotated[str, Meta(description="the path of this server's NAME.key_secret")]
+    allow: (
+        Annotated[str, Meta(description="the path of a folder with the NAME.key of every host that may dial in")] | None
+    ) = None
+    lease_s: Annotated[
+        float, Meta(ge=LEASE_S[0], le=LEASE_S[1], description=f"seconds, {LEASE_S[0]:g} to {LEASE_S[1]:g}")
+    ] = field(name="lease", default=DEFAULT_LEASE_S)
+
+
+class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file. Each model is read by itself, so that what is wrong with it is told with its name."""
+
+    server: Server = Server()
+    models: dict[str, Any] = {}
+    hosts: Hosts | None = None
+
+
+class Swap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a swap is given. `mode` is the supervisor's to read."""
+
+    family: Annotated[str, Meta(description="a family's name", extra={"missing": "the family is missing"})]
+    path: Annotated[str, Meta(description="a path")] | None = None
+    options: dict[str, Any] | None = None
+    mode: Annotated[str, Meta(description="start-first or stop-first")] | None = None

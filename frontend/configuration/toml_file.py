@@ -10,9 +10,6 @@ from typing import Any, NoReturn, Self
 
 Key = tuple[str, ...]
 
-Schema = Mapping[str, tuple[tuple[type, ...], str]]
-"""The keys of a table: the types each may have, and in words what is expected there."""
-
 
 class ConfigurationError(Exception):
     """A configuration file or a command-line option is wrong. The text names where and what."""
@@ -69,19 +66,6 @@ class TomlDocument:
             if here == key[: len(here)] and len(here) > best_depth:
                 best, best_depth = number, len(here)
         return best
-
-    def only(self, fields: Mapping[str, Any], known: Schema, key: Key) -> None:
-        """Refuse unknown keys and wrong types; a boolean is not a number here."""
-        for name, value in fields.items():
-            if name not in known:
-                self.fail((*key, name), f"unknown key; known here: {', '.join(sorted(known))}")
-            types, expected = known[name]
-            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-                numbers: dict[tuple[type, ...], str] = {(int,): "an integer", (int, float): "a number"}
-                number = f"; {numbers[types]} is needed" if types in numbers else ""
-                self.fail((*key, name), f"{value!r} is not {expected}{number}")
-            if isinstance(value, str) and "\0" in value:
-                self.fail((*key, name), "holds a NUL, which no name and no path can have")
 
 
 def _split_key(text: str) -> Key:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from frontend.errors import InternalError
 from frontend.requests.answers import Answer
 from frontend.requests.questions import DecisionRequest
 from protocol.options import NO_OPTIONS, OptionTable
@@ -41,6 +42,16 @@ class Prepared:
 
     context: object
     """Whatever the family needs to build the answers."""
+
+
+ContextT = TypeVar("ContextT")
+
+
+def context_of(prepared: Prepared, kind: type[ContextT]) -> ContextT:
+    """What a family has kept of a request, which is a `kind`. `InternalError` when it was not that family's."""
+    if not isinstance(prepared.context, kind):
+        raise InternalError("the request was prepared by another family")
+    return prepared.context
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ What only the host knows of a request comes back with its numbers: how many toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import JSONEncoder
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar
 
 from frontend.errors import InternalError
+from frontend.families.refusal import Refused
 from frontend.requests.questions import Choice, Noul, Question
+
+RenderedT = TypeVar("RenderedT")
 
 encode: Final = JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
@@ -28,6 +31,20 @@ def fields(question: Question) -> dict[str, Any]:
     else:
         kind, criteria = "score", list(question.levels)
     return {"type": kind, "instructions": question.instructions, "criteria": criteria}
+
+
+def rendered(question: Question, render: Callable[[str, dict[str, Any]], RenderedT]) -> RenderedT:
+    """A System One question as a family's own grammar renders it. Raises `Refused` with its place in the body.
+
+    Instructions that are null are missing here: this dialect does not tell the two apart, which some families do.
+    """
+    members = fields(question)
+    if members["instructions"] is None:
+        del members["instructions"]
+    try:
+        return render(question.id, members)
+    except Refused as error:
+        raise error.below("questions") from None
 
 
 def usage(output: Mapping[str, Any]) -> tuple[int, dict[str, int] | None]:

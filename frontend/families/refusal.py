@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 from frontend.errors import InvalidRequest, RequestError, RequestTooLarge, TokensExceeded
 
-Reason: TypeAlias = Literal["invalid", "tokens", "size"]
-"""Wrong by its form; one text too long; too much in total."""
+Reason: TypeAlias = Literal["form", "invalid", "tokens", "size"]
+"""No JSON, or no object; wrong in what it says; one text too long; too much in total."""
 
 
 class Refused(ValueError):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
 import zmq
 
 from frontend.families.base import AssetError, Processor
@@ -29,8 +30,10 @@ from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
 from protocol import families
+from protocol import limits as protocol_limits
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
+from protocol.models import DeploymentSpec, Standing
 from protocol.states import Role
 
 # As names of the module: see `frontend.runtime.admission`.
@@ -66,21 +69,19 @@ class Deployment:
         secure: Callable[[str], Security | None] = lambda public_key: None,
     ) -> None:
         """`row`: its row in the supervisor's table. `secure(public_key)`: how a host on another machine is dialled."""
-        self.id: str = row["id"]
-        self.name: str = row["name"]
-        self.role = Role(row["role"])
-        self.present: bool = row.get("present", True)
+        told, standing = msgspec.convert(row, DeploymentSpec), msgspec.convert(row, Standing)
+        self.id, self.name, self.role = told.id, told.name, Role(standing.role)
+        self.present = standing.present
         """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
-        self.refusal: str = row.get("refusal", "")
+        self.refusal = standing.refusal
         """Why there cannot be a host, when somebody is sure of that."""
-        self.keep_alive_s: float | None = row.get("keep_alive_s")
-        self.family = families.find(row["family"])
+        self.keep_alive_s = None if told.pinned else told.keep_alive_s
+        self.family = families.find(told.family)
         self.created = int(time.time())
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self._loop, self._listener = loop, listener
-        self._options: Mapping[str, object] = row["options"]
-        self._path: str | None = row.get("path")
+        self._options, self._path = told.options, told.path
         self.processor = self._make_processor({})
         self._cold = True
         """Whether the processor knows no host's facts, or a host that was stopped for room: nothing is queued."""
@@ -99,15 +100,14 @@ class Deployment:
         self._last_used = loop.time()
         self._changed = asyncio.Event()
         """Set, and replaced, when the role or the state of a host has changed."""
-        self.joins: bool = self.family.pure and row.get("join", True)
+        self.joins = self.family.pure and told.join
         """Whether equal work that is there at the same time is done once."""
-        self.answers = AnswerCache(int(row.get("answer_cache_mb", 0) * 2**20) if self.family.pure else 0)
+        self.answers = AnswerCache(int(told.answer_cache_mb * 2**20) if self.family.pure else 0)
         self.shares = self.joins or self.answers.on
         """Whether it matters what a unit is equal to."""
         self.batches = False
         """Whether it matters what a unit is to a batch."""
-        requests: int | None = row["max_requests"]
-        cost: int | None = row["max_cost"]
+        requests, cost = told.max_requests, told.max_cost
         self.slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
         self.cost = (
             None if cost is None else BoundedAdmission(f"{self.name} cost", requests=requests or 2**31, cost=cost)
@@ -121,12 +121,12 @@ class Deployment:
                 zmq_context=zmq_context,
                 epoch=epoch,
                 layers=self._layers,
-                execution_limit_s=row.get("execution_limit_s"),
+                execution_limit_s=told.execution_limit_s,
                 on_change=self._has_changed,
                 on_overdue=self._overdue,
                 secure=secure,
             )
-            for number in range(row.get("replicas", 1))
+            for number in range(told.replicas)
         ]
         if not self.present:
             for replica in self.replicas:
@@ -178,9 +178,8 @@ class Deployment:
 
     def assume(self, row: Mapping[str, Any]) -> None:
         """Take the role and the presence that the supervisor's table says, and wake whoever waits for others."""
-        self.refusal = row.get("refusal", "")
-        self.role = Role(row["role"])
-        self.present = row.get("present", True)
+        standing = msgspec.convert(row, Standing)
+        self.role, self.present, self.refusal = Role(standing.role), standing.present, standing.refusal
         if self.present:
             for replica in self.replicas:
                 replica.begin_loading()
@@ -249,14 +248,14 @@ class Deployment:
 
     # Life and death of hosts, as the supervisor tells them
 
-    def host_up(self, up: HostUp) -> None:
-        """Dial a warm host, and prepare by what it has reported from now on."""
+    def host_up(self, up: HostUp) -> str:
+        """Dial a warm host, and prepare by what it has reported from now on; why it cannot be served, or ""."""
         replica = self.replicas[up.replica]
         try:
             processor = self._make_processor(up.facts)
         except AssetError as error:
             replica.refuse(up, str(error))
-            return
+            return str(error)[: protocol_limits.MAX_TEXT_CHARS]
         identity = str(up.facts.get("identity", ""))
         first = self._cold
         replica.host_up(up, identity)
@@ -270,6 +269,7 @@ class Deployment:
             if self._listener is not None:
                 self._listener.usage_changed(self)
         self._has_changed()
+        return ""
 
     def host_down(self, down: HostDown) -> None:
         """The process of one replica is gone."""

@@ -15,27 +15,28 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import zmq
 
+from frontend import limits
 from frontend.errors import (
-    DeadlineExceeded,
     HostDied,
     HostDiedAgain,
     HostLost,
     InternalError,
-    InvalidRequest,
     Misuse,
-    RequestError,
     Unavailable,
 )
+from frontend.observation.muffled import Muffled
 from frontend.runtime.dispatch import Dispatch
+from frontend.serving.failures import reported
 from frontend.serving.overdue import OverdueWatch
+from protocol import batches
 from protocol.curve import Security
-from protocol.errors import FAILURES, ProtocolError
+from protocol.errors import LimitExceeded, ProtocolError
 from protocol.frames import decode, encode
 from protocol.messages import (
     Cancel,
@@ -45,12 +46,15 @@ from protocol.messages import (
     Hello,
     Lane,
     Message,
+    Owed,
     Progress,
     Ready,
     Result,
     Status,
     Welcome,
 )
+from protocol.tensors import Buffer
+from protocol.transport import monitor
 from protocol.transport.loop import dial
 
 RECENT_CALLS = 1024
@@ -60,8 +64,8 @@ MAX_REQUEUED = 2
 """How often a unit goes back to its queue. What kills a host while it is received, for want of memory as a rule, looks
 as if it had only been on its way; it must not use up the restarts of a model, which are 5 by default."""
 
-REFUSALS = frozenset({400, 413, 422})
-"""What a host may choose from for an input that it refuses; another status is taken for 400."""
+MAX_BATCHES = 4
+"""Batches whose own calls are remembered: one is executed, one is staged, and the others are over."""
 
 _DATA: Final = Lane.DATA  # see `frontend.runtime.admission`
 
@@ -75,31 +79,18 @@ class Outputs(NamedTuple):
     elapsed_us: int
 
 
-class HostFailure(RequestError):
-    """Input that only the host could see is bad, with the status (of `REFUSALS`) and the word it chose."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.status = failure.status if failure.status in REFUSALS else 400  # type: ignore[misc]
-        self.error_type = failure.error_type  # type: ignore[misc]
-        self.where = tuple(failure.where)
-
-
-def reported(failure: Failure) -> Exception:
-    """What a failure that the host survives means for the request.
-
-    Its status is a hint between the two processes: a client gets only those that it has been told of.
-    """
-    if failure.code == "input":
-        if failure.status == InvalidRequest.status:
-            # A body that fails validation has one shape in each dialect, whoever has found it.
-            return InvalidRequest.at(tuple(failure.where), failure.message, failure.error_type)
-        return HostFailure(failure)
-    if failure.code == "expired":
-        return DeadlineExceeded(failure.message)
-    if FAILURES[failure.code].status == 503:
-        return Unavailable(failure.message, retry_after=1)
-    return InternalError(failure.message)
+def plain(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What of a host's report can be passed on, whatever a host reports: numbers, short texts, yes and no."""
+    return {
+        key: value
+        for key, value in itertools.islice(report.items(), limits.REPORT_ENTRIES)
+        if len(key) <= limits.REPORT_TEXT_CHARS
+        and (
+            value is None
+            or isinstance(value, (bool, int, float))
+            or (isinstance(value, str) and len(value) <= limits.REPORT_TEXT_CHARS)
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +139,31 @@ class HostLink:
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._replies = self._late = self._unknown = self._refused = 0
         self._ended = False
+        self._collected: list[tuple[Dispatch[Outputs], batches.Part]] = []
+        """Units of the batch that is being put together, in the order of their calls."""
+        self._batch = 0
+        """The own call of that batch, below those of its units."""
+        self._batches: dict[int, Sequence[int]] = {}
+        """By its own call, the units of each batch in the host's hands: what is said of all of them is said of it."""
+        self._loop = loop
+        self._complain = Muffled(log, loop.time).warning
         self.report: Mapping[str, Any] = {}
         """What the host last said of itself."""
         self._on_welcome, self._on_idle, self._on_retiring = on_welcome, on_idle, on_retiring
         self._watch = watch or OverdueWatch(loop, None, lambda _: None)
-        self._data = dial(loop, context, data, self._on_data, identity=epoch, security=security)
+        self._connected = False
+        self._data = dial(
+            loop,
+            context,
+            data,
+            self._on_data,
+            identity=epoch,
+            security=security,
+            # A connection between processes of one machine does not break.
+            on_connection=None if security is None else self._on_connection,
+        )
         self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
-        self._tell(Hello(role="front", epoch=epoch, pid=pid))
+        self._tell(Hello(role="front", epoch=epoch, pid=pid, clock_ms=self._clock_ms()))
         self._watch.owed()
 
     # Units
@@ -171,17 +180,96 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         call = next(self._ids)
         try:
-            unit = Execute(payload=payload, request=request_id)
+            unit = Execute(payload=payload, request=request_id, sent_ms=self._clock_ms())
             frames = encode(unit, incarnation=self.incarnation, call=call, budget_ms=budget_ms)
-            self._data.send(frames)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
+        self._transmit(frames)
+        self._in_hand(call, dispatch)
+
+    def collect(
+        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+    ) -> None:
+        """Take one unit into the batch that `flush` sends. Called by the scheduler at the grant, so it must not wait.
+
+        Raises `RequestError` when the unit does not fit the wire: it is not in the batch, and its neighbours are.
+        """
+        if self._ended:
+            raise Misuse(f"{self!r} has ended; nothing may be sent to it")
+        if not self._collected:
+            self._batch = next(self._ids)
+        unit = Execute(payload=payload, request=request_id, sent_ms=self._clock_ms())
+        try:
+            part = batches.pack(unit, call=next(self._ids), budget_ms=budget_ms)
+        except ProtocolError as error:
+            raise InternalError(f"the prepared request does not fit the wire: {error}") from error
+        self._collected.append((dispatch, part))
+
+    def flush(self) -> None:
+        """Send what was collected: as one frame list, a single unit as `send` would, and those that are too much for
+        one frame list one after the other.
+
+        Raises `Unavailable` when the socket refuses it; then none of the units that have no end yet was sent.
+        """
+        collected, self._collected = self._collected, []
+        if len(collected) == 1:
+            ((dispatch, part),) = collected
+            self._transmit(batches.alone(part, incarnation=self.incarnation))
+            self._in_hand(part.call, dispatch)
+        elif collected:
+            try:
+                frames = batches.join([part for _, part in collected], incarnation=self.incarnation, call=self._batch)
+            except LimitExceeded:
+                self._send_one_by_one(collected)
+                return
+            self._transmit(frames)
+            self._batches[self._batch] = [part.call for _, part in collected]
+            if len(self._batches) > MAX_BATCHES:
+                del self._batches[next(iter(self._batches))]
+            for dispatch, part in collected:
+                self._in_hand(part.call, dispatch)
+
+    def _send_one_by_one(self, units: Sequence[tuple[Dispatch[Outputs], batches.Part]]) -> None:
+        """Units that are too many bytes or frames for one frame list. The host reads them one after the other."""
+        for dispatch, part in units:
+            try:
+                self._transmit(batches.alone(part, incarnation=self.incarnation))
+            except Unavailable as error:
+                dispatch.fail(error)
+            else:
+                self._in_hand(part.call, dispatch)
+
+    def _transmit(self, frames: Sequence[Buffer]) -> None:
+        try:
+            self._data.send(frames)
         except zmq.ZMQError as error:
             raise Unavailable("the model's executor cannot be reached", retry_after=1) from error
+
+    def _in_hand(self, call: int, dispatch: Dispatch[Outputs]) -> None:
+        """A unit was sent: from now on its end comes from the host, or with it."""
         self._calls[call] = dispatch
         if len(self._calls) == 1:
             self._watch.owed()
         dispatch.on_abandoned(lambda: self._cancel(call))
+
+    def _on_connection(self, event: monitor.Event) -> None:
+        """The data lane to another machine: what was in it when it broke may be lost, in either direction."""
+        if event == monitor.LET_IN:
+            if self._connected:
+                log.warning("host %s: the connection of the data lane broke and is there again", self.incarnation)
+                self._ask_for_answers()
+            self._connected = True
+
+    def _ask_for_answers(self) -> None:
+        """Have the host answer again what it owes us. Behind the units, so that it has seen them if it ever will."""
+        if self._calls and not self._ended:
+            try:
+                self._data.send(encode(Owed(calls=list(self._calls)), incarnation=self.incarnation))
+            except zmq.ZMQError:
+                log.warning("host %s: the data lane refuses a question", self.incarnation)
+
+    def _clock_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     def ask(self) -> None:
         """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
@@ -225,26 +313,49 @@ class HostLink:
     # Replies
 
     def _on_data(self, frames: list[bytes]) -> None:
+        if frames[0] == batches.KIND_BYTE:
+            self._on_batch(frames)
+            return
         try:
             envelope = decode(frames, lane=_DATA, incarnation=self.incarnation)
         except ProtocolError as error:
-            self._refused += 1
-            log.warning("host %s sent something else than a reply: %s", self.incarnation, error)
-            # If it names a call of ours, that call will get no other answer.
-            broken = self._take(error.call)
-            if broken is not None:
-                self._recent.append(error.call)
-                self._cancelling.discard(error.call)
-                broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
+            self._unreadable(error)
             return
-        call, message = envelope.call, envelope.message
+        self._answered(envelope.call, envelope.message)
+
+    def _on_batch(self, frames: list[bytes]) -> None:
+        try:
+            batch = batches.read(frames, incarnation=self.incarnation)
+        except ProtocolError as error:
+            self._unreadable(error)
+            return
+        for part in batch.parts:
+            if isinstance(part, ProtocolError):
+                self._unreadable(part)
+            else:
+                self._answered(part.call, part.message)
+
+    def _unreadable(self, error: ProtocolError) -> None:
+        """The host sent something else than an answer. If that names calls of ours, they will get no other one."""
+        self._refused += 1
+        self._complain("host %s sent something else than a reply: %s", self.incarnation, error)
+        for call in self._batches.get(error.call, (error.call,)):
+            broken = self._take(call)
+            if broken is not None:
+                broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
+
+    def _answered(self, call: int, message: Message) -> None:
+        if call in self._batches and isinstance(message, Failure):
+            # It could not read the batch: every unit of it that has no answer yet has this one.
+            for each in self._batches.pop(call):
+                if each in self._calls:
+                    self._answered(each, message)
+            return
         dispatch = self._take(call)
         if dispatch is None:
             self._unmatched(call)
             return
         self._replies += 1
-        self._recent.append(call)
-        self._cancelling.discard(call)
         if isinstance(message, Result):
             dispatch.complete(Outputs(message.outputs, message.elapsed_us))
         elif isinstance(message, Failure):
@@ -260,6 +371,8 @@ class HostLink:
         """The unit that ends now. One that is behind it is the host's next from this moment."""
         dispatch = self._calls.pop(call, None)
         if dispatch is not None:
+            self._recent.append(call)
+            self._cancelling.discard(call)
             if self._calls:
                 self._watch.owed()
             else:
@@ -272,14 +385,14 @@ class HostLink:
             log.debug("host %s: late reply to call %d, dropped", self.incarnation, call)
         else:
             self._unknown += 1
-            log.warning("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
+            self._complain("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:
             message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
         except ProtocolError as error:
             self._refused += 1
-            log.warning("host %s: control: %s", self.incarnation, error)
+            self._complain("host %s: control: %s", self.incarnation, error)
             return
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
@@ -287,9 +400,11 @@ class HostLink:
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
-            self.report = message.report
+            self.report = plain(message.report)
             if not message.report.get("busy"):
-                if not self._calls:
+                if self._calls:
+                    self._ask_for_answers()
+                else:
                     self._watch.settled()
                 self._on_idle()
         elif not isinstance(message, (Progress, Ready, CancelAnswer)):

@@ -25,6 +25,7 @@ from protocol.messages import (
     Hello,
     HostDown,
     HostUp,
+    HostVerdict,
     Lane,
     Message,
     Order,
@@ -140,7 +141,15 @@ class Management:
         if isinstance(message, DeploymentTable):
             self._table(message)
         elif isinstance(message, HostUp):
-            self._deployments[message.deployment].host_up(message)
+            refusal = self._deployments[message.deployment].host_up(message)
+            self.tell(
+                HostVerdict(
+                    deployment=message.deployment,
+                    replica=message.replica,
+                    incarnation=message.incarnation,
+                    refusal=refusal,
+                )
+            )
         elif isinstance(message, HostDown):
             if (deployment := self._deployments.get(message.deployment)) is not None:
                 deployment.host_down(message)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from tests.process.harness import Framehost, configuration, running, tagged
+from tests.process.harness import Framehost, configuration, running
 
 
 def test_a_model_that_never_loads_is_started_as_often_as_configured(runtime: Path) -> None:
@@ -47,21 +48,27 @@ def kill_host(server: Framehost, model: str) -> None:
     psutil.Process(server.host(model)["pid"]).kill()
 
 
+def never_ready(runtime: Path) -> dict[str, Any]:
+    """A model that is started by the first request, and hangs while it loads."""
+    return {"resident": False, "gate": runtime / "never"}
+
+
+def loading(server: Framehost, model: str) -> None:
+    """Wait until a process of the model loads."""
+    server.wait(lambda: server.host(model)["state"] == "loading", "it loads")
+
+
 def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime: Path) -> None:
-    """Queued requests of the dead model end with 503 at once, not at their deadline; the other one answers."""
-    mark = runtime / "mark"
-    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
+    """Requests that wait for a model that was never ready end with 503 at once, not at their deadline."""
+    config = configuration(runtime / "c.toml", {"one": never_ready(runtime), "two": {}}, restarts=0)
     with running(runtime, config=config) as server:
-        first = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)}, model="one")
-        server.running("one")
-        queued = [server.soon({"tag": tag, "mark": str(mark)}, model="one") for tag in "bc"]
-        server.queued(2, "one")
+        waiting = [server.soon({"tag": tag}, model="one") for tag in "ab"]
+        loading(server, "one")
         kill_host(server, "one")
-        answers = [request.result(30) for request in (first, *queued)]
-        assert [answer.status for answer in answers] == [503, 503, 503]
+        answers = [request.result(30) for request in waiting]
+        assert [answer.status for answer in answers] == [503, 503]
         assert all(answer.headers["retry-after"] for answer in answers)
         assert all("failed" in answer.json["detail"]["message"] for answer in answers)
-        assert tagged(mark) == ["a"], "nothing of the queue was started"
         health = server.get("/health")
         assert health.status == 200
         assert health.json == {"status": "degraded", "models": {"one": "failed", "two": "ready"}}
@@ -76,31 +83,50 @@ def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime:
         assert server.stop() == 0
 
 
+def test_a_model_that_has_served_never_ends_the_server(runtime: Path) -> None:
+    """Without a single restart it is replaced when it dies, and the queue goes on."""
+    mark = runtime / "mark"
+    with running(runtime, config=configuration(runtime / "c.toml", {"one": {}}, restarts=0)) as server:
+        for number in (1, 2, 3):
+            first = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)})
+            server.running("one")
+            queued = server.soon({"tag": "b", "mark": str(mark)})
+            server.queued(1, "one")
+            kill_host(server, "one")
+            assert first.result(30).status == 503
+            assert queued.result(60).status == 200
+            assert died(server, number)
+        assert server.host("one")["restarts"] == 3
+        assert server.stop() == 0
+
+
 def test_the_last_model_takes_the_server_along(runtime: Path) -> None:
-    """With nothing left to serve the exit status is 4, so that whoever restarts on failure acts."""
-    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=0)
+    """With nothing that could ever serve the exit status is 4, so that whoever restarts on failure acts."""
+    config = configuration(runtime / "c.toml", {"one": never_ready(runtime), "two": never_ready(runtime)}, restarts=0)
     with running(runtime, config=config) as server:
+        waiting = [server.soon("x", model=model) for model in ("one", "two")]
+        loading(server, "one")
         kill_host(server, "one")
         server.line("one", "not started again: restarts = ")
         server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")
-        waiting = server.soon({"op": "wait", "until": "never"}, model="two")
-        server.running("two")
+        loading(server, "two")
         kill_host(server, "two")
         assert server.wait_exit() == 4
-        assert waiting.result(30).status == 503
+        assert [request.result(30).status for request in waiting] == [503, 503]
         assert "no model is left" in server.log()
         assert server.log().splitlines()[-1] == "[framehost] stopped: because of the failure above; exit status 4"
 
 
 def test_a_front_that_replaces_another_knows_which_models_are_gone(runtime: Path) -> None:
     """A model whose budget is spent stays failed in the eyes of the next front."""
-    config = configuration(runtime / "c.toml", {"one": {}, "two": {}}, restarts=1)
+    config = configuration(runtime / "c.toml", {"one": never_ready(runtime), "two": {}}, restarts=1)
     with running(runtime, config=config) as server:
+        waiting = server.soon("x", model="one")
         for number in (1, 2):
+            loading(server, "one")
             kill_host(server, "one")
             server.wait(partial(died, server, number), "its end")
-            if number == 1:
-                server.wait(lambda: server.host("one")["state"] == "ready", "the restart")
+        assert waiting.result(30).status == 503
         server.wait(lambda: server.get("/health").json["models"]["one"] == "failed", "health knows")
         old = server.front_pid()
         psutil.Process(old).kill()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from executor_host.supervision.directory import AlreadyRunning, RuntimeDirectory
-from tests.process.harness import configuration, running
+from tests.process.harness import GUARD_S, ROOT, configuration, running
 
 
 def take(path: Path, runtime: Path) -> None:
@@ -83,3 +87,72 @@ def test_a_processor_that_cannot_be_made_ends_the_server(runtime: Path) -> None:
         assert server.wait_exit() == 5
         assert "the toy's processor cannot be made" in server.log()
         assert "restarts = 1" in server.log()
+
+
+@pytest.mark.parametrize(
+    ("fail", "told"),
+    [
+        ("refused", "the front refuses it: the toy's front refuses what its host brings"),
+        ("facts", "cannot start: "),
+    ],
+)
+def test_what_a_host_brings_and_nobody_can_use_ends_the_start_with_the_reason(
+    runtime: Path, fail: str, told: str
+) -> None:
+    """Status 2, at once: another try would bring the same. It does not load for ever in silence."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": fail}})
+    with running(runtime, config=config, wait=False) as server:
+        assert server.wait_exit() == 2
+        assert told in server.log()
+        assert "model 'toy' could not be started" in server.log()
+        assert sum("] ended: " in line for line in server.lines) == 1
+
+
+def test_a_close_that_raises_changes_no_exit_status(runtime: Path) -> None:
+    """The trace is in the log; the host ends as it was asked to, and the stop is clean."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "close"}})
+    with running(runtime, config=config) as server:
+        assert server.order("unload", "toy").code == "done"
+        assert "the toy cannot be closed" in server.log()
+        assert server.host()["last_death"] == ""
+        assert server.stop() == 0
+
+
+def test_a_server_with_closed_standard_streams_serves(runtime: Path) -> None:
+    """`framehost serve <&- >&- 2>&-`: no socket of ours gets their numbers, and nobody dies of it."""
+    code = (
+        "import os, sys\n"
+        "for number in (0, 1, 2): os.close(number)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'executor_host.supervision.entry', *sys.argv[1:]])\n"
+    )
+    with (
+        running(runtime) as other,  # for its environment
+        subprocess.Popen(
+            [sys.executable, "-c", code, "serve", "--port", "0", "--model", "toy=toy"], cwd=ROOT, env=other.environment
+        ) as process,
+    ):
+        try:
+            url = other.wait(lambda: published(runtime, process.pid), "it says where it is")
+            other.wait(lambda: healthy(url), "it serves")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(GUARD_S) == 0
+        finally:
+            process.kill()
+
+
+def published(runtime: Path, pid: int) -> str:
+    """Where the supervisor with this process id can be asked, "" while it does not say so."""
+    for path in runtime.glob("framehost-*/*/supervisor.json"):
+        found = json.loads(path.read_text())
+        if found["pid"] == pid:
+            return str(found["url"])
+    return ""
+
+
+def healthy(url: str) -> bool:
+    """Whether it serves."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=GUARD_S) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -426,3 +426,29 @@ def test_operators_swap_load_and_unload_over_http(runtime: Path) -> None:
         assert order("/admin/models/toy/unload") == (200, {"outcome": "done", "message": "toy@2 is unloaded"})
         assert order("/admin/models/toy/load") == (200, {"outcome": "done", "message": "toy@2 is loaded"})
         assert server.decide("x").status == 200
+
+
+def test_a_successor_that_the_front_refuses_leaves_the_former_untouched(runtime: Path) -> None:
+    """Its host is ready, and the front cannot prepare for it: ready means both. The reason is told, nobody notices."""
+    with running(runtime) as server:
+        before = server.host()["pid"]
+        status, told = server.swap("toy=toy", "--option", "fail=refused")
+        assert status == 1
+        assert "toy@2 could not be started" in told
+        assert "the front refuses it: the toy's front refuses what its host brings" in told
+        assert "toy@1 has not been touched and serves on" in told
+        assert server.decide("x").json["x_toy"]["pid"] == before
+        assert [host["deployment"] for host in server.status()["hosts"]] == ["toy@1"]
+
+
+def test_a_successor_of_which_one_replica_cannot_be_started_leaves_the_former_untouched(runtime: Path) -> None:
+    """Half of its hosts are ready, and half is not enough: done means all."""
+    config = configuration(runtime / "c.toml", {"toy": {"replicas": 2}})
+    with running(runtime, config=config) as server:
+        before = {host["pid"] for host in server.status()["hosts"]}
+        status, told = server.swap("toy=toy", "--option", f"fail=second:{runtime / 'one'}")
+        assert status == 1
+        assert "the toy is loaded once already" in told
+        assert "toy@1 has not been touched and serves on" in told
+        assert {host["pid"] for host in server.status()["hosts"]} == before
+        assert server.decide("x").json["x_toy"]["pid"] in before

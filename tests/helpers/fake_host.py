@@ -6,16 +6,29 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from protocol import addresses
+from protocol import addresses, batches
 from protocol.frames import Envelope, decode, encode
-from protocol.messages import Cancel, Failure, Hello, HostDown, HostUp, Lane, Message, Ready, Result, Status, Welcome
+from protocol.messages import (
+    Cancel,
+    Failure,
+    Hello,
+    HostDown,
+    HostUp,
+    Lane,
+    Message,
+    Owed,
+    Ready,
+    Result,
+    Status,
+    Welcome,
+)
 from protocol.transport import loop as sockets
 
 GUARD_S = 20.0
@@ -32,6 +45,9 @@ class FakeHost:
         self.busy_epoch = busy_epoch
         self.shy = shy
         self.units: asyncio.Queue[Envelope] = asyncio.Queue()
+        self.batches: list[tuple[int, list[int]]] = []
+        """The own call of each batch, and those of its units, which are in `units`, too."""
+        self.owed: asyncio.Queue[list[int]] = asyncio.Queue()
         self.cancels: asyncio.Queue[int] = asyncio.Queue()
         self.hellos: asyncio.Queue[bytes] = asyncio.Queue()
         self._front = b""
@@ -86,7 +102,18 @@ class FakeHost:
             self.cancels.put_nowait(envelope.call)
 
     def _on_data(self, frames: list[bytes]) -> None:
-        self.units.put_nowait(decode(frames[1:], lane=Lane.DATA, incarnation=self.incarnation))
+        if frames[1] == batches.KIND_BYTE:
+            batch = batches.read(frames[1:], incarnation=self.incarnation)
+            self.batches.append((batch.call, [part.call for part in batch.parts]))
+            for part in batch.parts:
+                assert isinstance(part, Envelope)
+                self.units.put_nowait(part)
+            return
+        envelope = decode(frames[1:], lane=Lane.DATA, incarnation=self.incarnation)
+        if isinstance(envelope.message, Owed):
+            self.owed.put_nowait(envelope.message.calls)
+        else:
+            self.units.put_nowait(envelope)
 
     def welcome(self) -> None:
         self.tell(
@@ -112,6 +139,12 @@ class FakeHost:
         """Reply to a call; a RESULT unless told otherwise."""
         reply = message or Result(outputs={"call": call}, elapsed_us=1)
         self.raw([bytes(frame) for frame in encode(reply, incarnation=incarnation or self.incarnation, call=call)])
+
+    def answer_together(self, batch: int, answers: Sequence[tuple[int, Message]]) -> None:
+        """Reply to several calls of a batch in one frame list."""
+        parts = [batches.pack(message, call=call) for call, message in answers]
+        frames = batches.join(parts, incarnation=self.incarnation, call=batch)
+        self.raw([bytes(frame) for frame in frames])
 
     def raw(self, frames: list[bytes]) -> None:
         """Send any frames on the data lane."""

@@ -121,7 +121,7 @@ def write_readout(folder: Path, *, seed: int = 4, prompt: str | None = "d3") -> 
     """The same with `readout.safetensors`, the layout of d3 and pplx-decider: a head without a bias. Without a `prompt`
     it is pplx-decider's."""
     hidden = _write_read_model(folder, seed)
-    codes = list("ABCDEF")
+    codes = list("ABCDEFGH")
     named = {} if prompt is None else {"prompt": prompt}
     write_json(folder / "decision_config.json", {"codes": codes, "temperature": 0.8, **named})
     return _write_head(folder / "readout.safetensors", len(codes), hidden, "weight")
@@ -131,13 +131,13 @@ def write_judge(folder: Path, *, seed: int = 6) -> Path:
     """A Qwen2 with `judge_config.json`, `calibration.json` and `head.safetensors` beside it: JEV, already merged."""
     hidden = _write_read_model(folder, seed)
     slots = {
-        "num_slots": 12,
-        "verbalizers": list("NYEFGHABCDIJ"),
-        "ranges": {"noul": [0, 2], "score": [2, 6], "choice": [6, 12]},
+        "num_slots": 18,
+        "verbalizers": list("NYabcdefghABCDEFGH"),
+        "ranges": {"noul": [0, 2], "score": [2, 10], "choice": [10, 18]},
     }
     write_json(folder / "judge_config.json", {"slots": slots, "softcap": 5.0, "adapter_subfolder": None})
     write_json(folder / "calibration.json", {"per_kind": {"noul": 1.0, "score": 1.25, "choice": 0.75}})
-    return _write_head(folder / "head.safetensors", 12, hidden, "proj.weight", "proj.bias")
+    return _write_head(folder / "head.safetensors", 18, hidden, "proj.weight", "proj.bias")
 
 
 def _write_read_model(folder: Path, seed: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import limits
+from protocol import batches, limits
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import Envelope, decode, encode
 from protocol.messages import (
@@ -31,8 +31,10 @@ from protocol.messages import (
     Message,
     Order,
     Outcome,
+    Owed,
     Progress,
     Refused,
+    Result,
     Want,
 )
 from protocol.tensors import DTYPES, Buffer
@@ -79,6 +81,7 @@ BY_FIELD: dict[tuple[type[Message], str], st.SearchStrategy[Any]] = {
     (Refused, "code"): st.sampled_from(REFUSALS),
     (Leaving, "status"): st.integers(0, 255),
     (HostDown, "taken"): st.none() | st.dictionaries(NAMES, CALLS, max_size=3),
+    (Owed, "calls"): st.lists(CALLS, max_size=5),
     (Want, "wanted"): st.lists(NAMES, max_size=5),
     (Want, "idle"): st.dictionaries(NAMES, st.floats(0, 1e6), max_size=5),
     (Progress, "fraction"): st.none() | st.floats(0, 1) | st.sampled_from([0, 1]),
@@ -264,3 +267,53 @@ def test_any_array_arrives_equal_whatever_its_layout(
     assert (received.dtype.str, received.shape) == (dtype, array.shape)
     assert received.tobytes() == array.tobytes()
     assert not received.flags.writeable
+
+
+def judged_batch(frames: list[Buffer]) -> batches.Batch | ProtocolError:
+    """What reading a batch gives: parts that are messages or protocol errors, or one protocol error for all."""
+    try:
+        batch = batches.read(frames, incarnation=INCARNATION)
+    except ProtocolError as error:
+        return error
+    calls = [part.call for part in batch.parts]
+    assert calls == sorted(set(calls))
+    assert batch.call < calls[0]
+    return batch
+
+
+ANSWERS = st.one_of(messages_of(Execute), messages_of(Result), messages_of(Failure))
+
+
+@bounded
+@given(parts=st.lists(st.tuples(ANSWERS, BUDGETS), min_size=1, max_size=6), call=st.integers(0, 2**60))
+def test_a_batch_of_any_messages_arrives_equal_to_what_was_sent(
+    parts: list[tuple[Message, int | None]], call: int
+) -> None:
+    """Each with its own call and budget, whatever its neighbours are."""
+    packed = [batches.pack(message, call=call + 1 + at, budget_ms=ms) for at, (message, ms) in enumerate(parts)]
+    batch = judged_batch(batches.join(packed, incarnation=INCARNATION, call=call))
+    assert batch == batches.Batch(
+        call, [Envelope(INCARNATION, call + 1 + at, ms, message) for at, (message, ms) in enumerate(parts)]
+    )
+
+
+@bounded
+@given(frames=st.lists(st.binary(max_size=40), max_size=6), head=st.booleans())
+def test_any_byte_strings_are_a_batch_or_one_protocol_error(frames: list[Buffer], head: bool) -> None:
+    """Arbitrary envelopes and parts, under a good head and under none, never raise anything of a library's."""
+    judged_batch([batches.KIND_BYTE, *([header()] if head else []), *frames])
+
+
+@bounded
+@given(data=st.data())
+def test_a_damaged_part_never_reaches_its_neighbours(data: st.DataObject) -> None:
+    """Whatever the bytes of one part are, those of the others are read as they were sent."""
+    units = [Execute(payload={"x": at}, request=str(at)) for at in range(4)]
+    packed = [batches.pack(unit, call=8 + at) for at, unit in enumerate(units)]
+    frames = batches.join(packed, incarnation=INCARNATION, call=7)
+    at = data.draw(st.integers(0, 3))
+    frames[3 + at] = data.draw(st.binary(max_size=40))
+    batch = judged_batch(frames)
+    assert isinstance(batch, batches.Batch)
+    for other in {0, 1, 2, 3} - {at}:
+        assert batch.parts[other] == Envelope(INCARNATION, 8 + other, None, units[other])

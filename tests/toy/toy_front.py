@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from toy_family import OPTIONS
 
 from frontend.errors import InternalError, TokensExceeded
-from frontend.families.base import Decision, Prepared, Processor
+from frontend.families.base import AssetError, Decision, Prepared, Processor
 from frontend.requests.answers import choice_answer, noul_answer, score_answer
 from frontend.requests.questions import Choice, DecisionRequest, Noul
 from protocol.payloads import TextRequest
@@ -26,6 +26,8 @@ class ToyProcessor(Processor):
         super().__init__(facts, options, path)
         if self.options["fail"] == "processor":
             raise RuntimeError("the toy's processor cannot be made")
+        if self.options["fail"] == "refused" and facts:
+            raise AssetError("the toy's front refuses what its host brings")
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         while request.state == "hang the front":

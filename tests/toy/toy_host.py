@@ -31,6 +31,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +82,10 @@ class ToyExecutor(Executor):
     def close(self) -> None:
         if self._closed is not None:
             self._closed.touch()
+        if self.options["fail"] == "close":
+            raise RuntimeError("the toy cannot be closed")
+        if self.options["fail"] == "hanging close":
+            threading.Event().wait()
 
     def execute(self, payload: object, call: Call) -> dict[str, Any]:
         self._calls += 1

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +45,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[Any] = []
         self.headers: list[dict[str, str]] = []
+        self.weights = {"m": "the first weights"}
         self.reply: Callable[[Any], Answered] = lambda body: answer(body["state"])
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -58,6 +60,10 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
+    def do_GET(self) -> None:
+        listed = [{"name": name, "description": weights} for name, weights in self.server.weights.items()]
+        self._answer(200, {}, json.dumps({"models": listed}).encode())
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         try:
@@ -66,7 +72,9 @@ class Handler(BaseHTTPRequestHandler):
             body = raw
         self.server.asked.append(body)
         self.server.headers.append(dict(self.headers))
-        status, headers, content = self.server.reply(body)
+        self._answer(*self.server.reply(body))
+
+    def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
@@ -188,7 +196,9 @@ def test_a_line_that_fails_has_a_line_with_the_error(
     refused = b'{"detail": [{"loc": ["body", "state"], "msg": "is bad", "type": "value_error"}]}'
     server.reply = lambda body: (422, {}, refused) if body["state"] == "bad" else answer(body["state"])
     assert files.batch(server) == 1
-    assert files.lines()[1] == {"line": 2, "status": 422, "error": "body.state: is bad"}
+    line = files.lines()[1]
+    assert line.pop("request")
+    assert line == {"line": 2, "status": 422, "error": "body.state: is bad"}
     assert files.lines()[2]["response"]["x_state"] == "c"
     assert files.batch(server) == 1
     assert len(server.asked) == 3
@@ -372,6 +382,10 @@ def test_an_interrupted_batch_keeps_what_it_has_and_goes_on(server: Server, file
         stderr=subprocess.PIPE,
     )
     assert held.wait(GUARD_S)
+    deadline = time.monotonic() + GUARD_S
+    while not (files.output.exists() and files.output.read_bytes().endswith(b"\n")):
+        assert time.monotonic() < deadline, "the answer to the first line was never written"
+        release.wait(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=GUARD_S)
     assert process.returncode == 130
@@ -421,15 +435,201 @@ def test_an_input_that_shrinks_meanwhile_is_no_success(
 ) -> None:
     """Status 0 means that every line that was there has its answer."""
     files.requests(["a", "b"])
-    resume = batch.Output.resume
+    found = batch.Output.found
 
-    def shrink(output: batch.Output, source: Path) -> tuple[int, int]:
+    def shrink(output: batch.Output, *arguments: Any) -> Any:
         files.requests(["a"])
-        return resume(output, source)
+        return found(output, *arguments)
 
-    monkeypatch.setattr(batch.Output, "resume", shrink)
+    monkeypatch.setattr(batch.Output, "found", shrink)
     assert files.batch(server) == 3
     assert "1 of 2 lines are written" in capsys.readouterr().err
+
+
+# A rerun knows its own lines
+
+
+def test_other_questions_on_the_same_output_are_another_job(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2, the first line that differs is named, nothing is asked, nothing is written; --overwrite begins anew."""
+    files.source.write_text('"a"\n"b"\n')
+    for name, question in (("one", {"q": {"type": "noul", "instructions": "so?"}}), ("two", {"p": {"type": "noul"}})):
+        (files.folder / name).write_text(json.dumps(question))
+    assert files.batch(server, "--questions", str(files.folder / "one")) == 0
+    before, asked = files.output.read_bytes(), len(server.asked)
+    capsys.readouterr()
+    assert files.batch(server, "--questions", str(files.folder / "two")) == 2
+    assert "line 1 answers another request than line 1 of" in capsys.readouterr().err
+    assert (files.output.read_bytes(), len(server.asked)) == (before, asked)
+    assert files.batch(server, "--questions", str(files.folder / "two"), "--overwrite") == 0
+    assert [set(body["questions"]) for body in server.asked[asked:]] == [{"p"}, {"p"}]
+
+
+def test_an_input_that_was_edited_is_another_job(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line that was changed is named; one that was only added is asked."""
+    files.requests(["a", "b", "c"])
+    assert files.batch(server) == 0
+    files.requests(["a", "b", "c", "d"])
+    assert files.batch(server) == 0
+    assert server.states()[3:] == ["d"]
+    files.requests(["a", "other", "c", "d"])
+    capsys.readouterr()
+    assert files.batch(server) == 2
+    assert "line 2 answers another request" in capsys.readouterr().err
+
+
+def test_answers_of_other_weights_are_not_continued(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file holds the answers of one model: half of it by another one would look like the same."""
+    files.requests(["a"])
+    assert files.batch(server) == 0
+    files.requests(["a", "b"])
+    server.weights["m"] = "the second weights"
+    capsys.readouterr()
+    assert files.batch(server) == 2
+    assert "was answered by other weights than 'm' has now" in capsys.readouterr().err
+    server.weights.clear()  # a server that does not say
+    assert files.batch(server) == 0
+
+
+def test_weights_that_are_replaced_meanwhile_are_told(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every line is answered, and the status still is not 0."""
+    files.requests(["a", "b"])
+
+    def reply(body: Any) -> Answered:
+        server.weights["m"] = "the second weights"
+        return answer(body["state"])
+
+    server.reply = reply
+    assert files.batch(server) == 1
+    assert "m was given other weights meanwhile" in capsys.readouterr().err
+
+
+def test_errors_are_asked_again_in_their_places(server: Server, files: Files) -> None:
+    """What was answered is not asked twice, and stays byte for byte."""
+    files.requests(list("abcd"))
+    server.reply = lambda body: (500, {}, b"no") if body["state"] in "bc" else answer(body["state"])
+    assert files.batch(server) == 1
+    before, asked = files.output.read_bytes().splitlines(), len(server.asked)
+    files.requests(list("abcde"))
+    server.reply = lambda body: (500, {}, b"still no") if body["state"] == "c" else answer(body["state"])
+    files.output.chmod(0o640)
+    assert files.batch(server, "--retry-errors") == 1
+    assert sorted(server.states()[asked:]) == ["b", "c", "e"]
+    after = files.output.read_bytes().splitlines()
+    assert [line.get("error") for line in files.lines()] == [None, None, "still no", None, None]
+    assert (after[0], after[3]) == (before[0], before[3])
+    assert files.output.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in files.folder.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+def test_a_retry_that_is_stopped_keeps_everything(server: Server, files: Files) -> None:
+    """What was retried is there, the rest is as it was."""
+    files.requests(list("abcd"))
+    server.reply = lambda body: (500, {}, b"no") if body["state"] in "bd" else answer(body["state"])
+    assert files.batch(server) == 1
+    server.reply = lambda body: (401, {}, b"no key") if body["state"] == "d" else answer(body["state"])
+    assert files.batch(server, "--retry-errors", "--concurrency", "1") == 3
+    assert [line.get("error") for line in files.lines()] == [None, None, None, "no"]
+
+
+# Where lines come from and go to
+
+
+def test_a_lines_id_is_copied_and_not_sent(server: Server, files: Files) -> None:
+    """A text or a number, so that answers find their rows; anything else stays where it is."""
+    lines: list[Any] = [
+        {"id": "ticket-7", "state": "a", "questions": QUESTIONS},
+        {"id": 8, "state": "b", "questions": QUESTIONS},
+        {"id": ["x"], "state": "c", "questions": QUESTIONS},
+    ]
+    files.source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert files.batch(server) == 0
+    assert [line.get("id") for line in files.lines()] == ["ticket-7", 8, None]
+    assert [body.get("id") for body in sorted(server.asked, key=lambda body: body["state"])] == [None, None, ["x"]]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(server: Server, files: Files) -> None:
+    """As some editors write it."""
+    files.source.write_bytes(b"\xef\xbb\xbf" + json.dumps({"state": "a", "questions": QUESTIONS}).encode() + b"\n")
+    assert files.batch(server) == 0
+    assert server.states() == ["a"]
+
+
+def rows(files: Files, content: str) -> list[str]:
+    """The options for a CSV file of that content."""
+    files.source = files.folder / "in.csv"
+    files.source.write_bytes(content.encode())
+    (files.folder / "questions.json").write_text(json.dumps(QUESTIONS))
+    return ["--questions", str(files.folder / "questions.json")]
+
+
+def test_rows_of_a_csv_file(server: Server, files: Files) -> None:
+    """A column `state` is the state, else the row is; `id` is copied; quoted fields may hold commas and line breaks."""
+    options = rows(files, '\ufeffid,state\r\n7,"a, b\nc"\r\n\r\n8,d\r\n')
+    assert files.batch(server, *options) == 0
+    assert [(line["line"], line["id"]) for line in files.lines()] == [(3, "7"), (5, "8")]
+    assert files.states() == ["a, b\nc", "d"]
+    files.output.unlink()
+    assert files.batch(server, *rows(files, "id,subject,text\n1,hello,world\n")) == 0
+    assert files.states() == [{"subject": "hello", "text": "world"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a,b\n1\n", "line 2: 1 fields, and the first line names 2"),
+        ("a,a\n1,2\n", "line 1: the columns need names"),
+        ('a\n"1\n', "line 2: unexpected end of data"),
+    ],
+)
+def test_a_csv_file_that_is_none(
+    server: Server, files: Files, capsys: pytest.CaptureFixture[str], content: str, told: str
+) -> None:
+    """File and line; nothing is asked."""
+    assert files.batch(server, *rows(files, content)) == 2
+    assert told in capsys.readouterr().err
+    assert server.asked == []
+
+
+def test_a_csv_file_needs_questions(server: Server, files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows are states."""
+    rows(files, "state\na\n")
+    assert files.batch(server) == 2
+    assert "the questions come from --questions" in capsys.readouterr().err
+
+
+def test_from_a_pipe_to_a_pipe(server: Server, files: Files) -> None:
+    """`-` for both: nothing is kept, and standard output holds answers alone."""
+    files.requests(["a", "b"])
+    command = [sys.executable, "-m", "executor_host.supervision.entry", "batch", "-", "-", "--url", server.url]
+    ended = subprocess.run(command, input=files.source.read_bytes(), capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [json.loads(line)["response"]["x_state"] for line in ended.stdout.splitlines()] == ["a", "b"]
+    assert ended.stderr == b"framehost batch: 2 of 2 lines are written\n"
+
+
+def test_a_pipe_to_a_file_goes_on_too(server: Server, files: Files) -> None:
+    """The same lines come again; those that are answered are not asked."""
+    files.requests(["a"])
+    command = [sys.executable, "-m", "executor_host.supervision.entry", "batch", "-", str(files.output)]
+    for count in (1, 2):
+        files.requests(["a", "b"][:count])
+        ended = subprocess.run(
+            [*command, "--url", server.url],
+            input=files.source.read_bytes(),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    assert server.states() == ["a", "b"]
 
 
 # One worker, on a clock of the test

@@ -10,6 +10,8 @@ import pytest
 import supervisor
 from executor_host.supervision import listeners
 from frontend.configuration import load as config
+from frontend.configuration.endpoints import Endpoint, check_host
+from frontend.configuration.successor import successor
 from frontend.configuration.toml_file import ConfigurationError
 from frontend.limits import ServerLimits
 from protocol import families
@@ -148,7 +150,7 @@ def test_a_family_without_weights_of_its_own_needs_a_path(
     said = f"line 4, key models.m.path: the path is missing: the {family} family needs the folder of a "
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="the path is missing"):
-        config.successor(config.from_models([]).models[0], {"family": family}, 30.0)
+        successor(config.from_models([]).models[0], {"family": family}, 30.0)
 
 
 def test_every_family_without_weights_of_its_own_says_what_it_needs() -> None:
@@ -538,12 +540,12 @@ def test_serve_refuses_before_it_touches_anything(
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
 def test_loopback_needs_no_word(host: str) -> None:
     """Every loopback address is this machine alone."""
-    assert config.Endpoint(host, 8080).loopback
+    assert Endpoint(host, 8080).loopback
 
 
 def test_localhost_is_the_loopback_address() -> None:
     """The one name that is allowed, because it means the same everywhere."""
-    assert config.check_host("localhost") == "127.0.0.1"
+    assert check_host("localhost") == "127.0.0.1"
 
 
 def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -554,6 +556,17 @@ def test_check_shows_what_a_good_file_configures(tmp_path: Path, capsys: pytest.
     assert f"{file}: listens on ::1 port 0" in said
     assert "second (default): sparrow" in said
     assert "max_requests 3, max_cost 400" in said
+
+
+def test_check_shows_every_option_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are set and those that are not, with default and bounds."""
+    text = f'[models.m]\nfamily = "decider"\npath = "{tmp_path}"\n[models.m.options]\nbatch_rows = 2\n'
+    assert supervisor.main(["check", "--config", str(write(tmp_path, text))]) == 0
+    said = capsys.readouterr().out
+    assert "\n    batch_rows = 2 (default 4; a whole number, 1 to 4)\n" in said
+    assert "\n    device = auto (the default; auto, cpu, cuda or cuda:N)\n" in said
+    assert "\n    revision = none (the default; 533964dae8be954c5b5e19fa4948e48408094c1e)\n" in said
+    assert said.count("\n    ") == len(families.find("decider").options.options)
 
 
 def test_check_reads_the_keys_for_hosts_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from executor_host.supervision.hosts import STOP_MARGIN_S
 from frontend.configuration import load as config
+from frontend.configuration import schema
 from frontend.limits import REQUEST_TIMEOUT_S
 from protocol.exits import HostExit
 
@@ -25,12 +26,12 @@ def test_a_stop_fits_into_every_grace_period() -> None:
     (drain,) = numbers(r"drain = (\d+)")
     (pause,) = numbers(r'\["sleep", "(\d+)"\]')
     (grace,) = numbers(r"terminationGracePeriodSeconds: (\d+)") | numbers(r"TimeoutStopSec=(\d+)")
-    assert drain == config.DEFAULT_DRAIN_S
+    assert drain == schema.DEFAULT_DRAIN_S
     assert drain >= REQUEST_TIMEOUT_S
     assert grace > pause + drain + STOP_MARGIN_S
     for said in (f"`drain` {drain:g} s", f"| {STOP_MARGIN_S:g} s |", f"| {pause:g} s |", f"| {grace:g} s |"):
         assert said in DOCUMENT
-    assert f"| {config.DEFAULT_LEASE_S:g} s | `lease` |" in DOCUMENT
+    assert f"| {schema.DEFAULT_LEASE_S:g} s | `lease` |" in DOCUMENT
 
 
 def test_its_configurations_are_right(tmp_path: Path) -> None:

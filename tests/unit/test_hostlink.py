@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import zmq
 
 from frontend.errors import DeadlineExceeded, HostDied, InternalError, InvalidRequest, Misuse, Unavailable
 from frontend.runtime.scheduler import SerialScheduler
-from frontend.serving.hostlink import RECENT_CALLS, HostFailure, HostLink, Outputs
+from frontend.serving.failures import HostFailure
+from frontend.serving.hostlink import RECENT_CALLS, HostLink, Outputs
 from protocol.frames import encode
 from protocol.messages import Bye, CancelAnswer, Execute, Result, Status, Welcome
 from tests.helpers.fake_host import GUARD_S, FakeHost, failure, until, zmq_context
@@ -80,7 +82,9 @@ async def test_a_unit_is_sent_with_its_budget_and_answered_with_its_outputs(link
     unit = await link.host.unit()
     assert unit.incarnation == link.host.incarnation
     assert unit.budget_ms == 1500
-    assert unit.message == Execute(payload={"document": b"{}"})
+    assert isinstance(unit.message, Execute)
+    assert replace(unit.message, sent_ms=0) == Execute(payload={"document": b"{}"})
+    assert 0 < unit.message.sent_ms <= asyncio.get_running_loop().time() * 1000
     link.host.answer(unit.call, Result(outputs={"x": 1}, elapsed_us=7))
     assert await asked == Outputs({"x": 1}, 7)
     statistics = link.link.statistics()
@@ -357,3 +361,58 @@ async def test_control_messages_are_heard_and_strange_ones_counted(link: Linked)
     await until(lambda: link.idles)
     assert link.idles == 1
     assert link.link.statistics().refused == 2
+
+
+async def test_of_a_report_what_cannot_be_passed_on_is_left_out(link: Linked) -> None:
+    """Whatever a host reports of itself, the front can tell the supervisor: numbers, short texts, yes and no."""
+    await until(lambda: bool(link.welcomes))
+    nested: dict[str, Any] = {}
+    for _ in range(13):
+        nested = {"deeper": nested}
+    many = {f"n{number}": number for number in range(200)}
+    strange = {"blob": b"x" * 10, "nested": nested, "long": "x" * 1000, "list": [1], "busy_s": 0.5, "state": "ready"}
+    link.host.tell(Status(report={"busy": False, **strange, **many}))
+    await until(lambda: "state" in link.link.report)
+    kept = dict(link.link.report)
+    assert {key: kept.pop(key) for key in ("busy", "busy_s", "state")} == {
+        "busy": False,
+        "busy_s": 0.5,
+        "state": "ready",
+    }
+    assert set(kept) <= set(many)
+    encode(Status(report={"models": {"m": {"replicas": [{"host": link.link.report}]}}}), incarnation="x")
+
+
+async def test_a_host_that_is_idle_while_it_owes_an_answer_is_asked_for_it(link: Linked) -> None:
+    """The question follows the unit on its own lane, so the host's word about the call is the last one."""
+    asked = link.ask()
+    unit = await link.host.unit()
+    link.host.idle()
+    async with asyncio.timeout(GUARD_S):
+        assert await link.host.owed.get() == [unit.call]
+    link.host.answer(unit.call, failure("lost", 503))
+    with pytest.raises(Unavailable):
+        await asked
+
+
+async def test_a_host_that_owes_nothing_is_not_asked(link: Linked) -> None:
+    """An idle report is the usual thing."""
+    link.host.idle()
+    await until(lambda: link.idles == 1)
+    following = link.ask()
+    link.host.answer((await link.host.unit()).call)
+    await following
+    assert link.host.owed.empty()
+
+
+async def test_a_host_cannot_fill_the_log(link: Linked, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a thousand replies that nobody asked for, one a second is logged; all count, and the honest one comes."""
+    asked = link.ask()
+    unit = await link.host.unit()
+    for sent in range(1000):
+        link.host.answer(unit.call + 1 + sent)
+        if sent % 100 == 99:  # below the bound of the socket
+            await until(lambda sent=sent: link.link.statistics().unknown == sent + 1)  # type: ignore[misc]
+    link.host.answer(unit.call)
+    assert (await asked).values == {"call": unit.call}
+    assert len([record for record in caplog.records if "which nobody made" in record.getMessage()]) < 100

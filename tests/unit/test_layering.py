@@ -205,7 +205,9 @@ def test_every_module_can_be_imported_alone(package: str) -> None:
     code = (
         "import importlib, os, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "import zmq, json, argparse, asyncio, logging\n"  # foreign and slow: loaded once, before the forks
+        # Foreign and slow: loaded once, before the forks.
+        "import zmq, json, argparse, asyncio, logging, msgpack, numpy, orjson\n"
+        f"if {package!r} == 'frontend': import aiohttp.web, prometheus_client\n"
         "failed = []\n"
         f"for name in {names!r}:\n"
         "    child = os.fork()\n"

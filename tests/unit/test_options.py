@@ -13,6 +13,7 @@ import supervisor
 from executor_host.errors import ConfigurationError as HostRefusal
 from executor_host.executors.base import Executor
 from frontend.configuration import load as config
+from frontend.configuration.successor import successor
 from frontend.configuration.toml_file import ConfigurationError
 from frontend.families.base import Processor
 from protocol import families
@@ -93,7 +94,7 @@ def test_no_way_in_takes_a_value_that_an_option_cannot_have(
     settings = {"family": family, "path": str(tmp_path), "options": {option.name: value}}
     before = config.from_models([]).models[0]
     with pytest.raises(ConfigurationError) as swapped:
-        config.successor(before, settings, 30.0)
+        successor(before, settings, 30.0)
     assert str(swapped.value) == f"swap, key models.sparrow.options.{option.name}: {reason}"
 
 

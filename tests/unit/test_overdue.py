@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from frontend.serving.overdue import CONFIRM_S, OverdueWatch
 from tests.virtual_time import virtual, virtual_loop
 
@@ -73,6 +75,35 @@ async def test_a_front_that_was_stopped_reads_before_it_accuses() -> None:
     watched.watch.owed()
     await watched.until(100.1 + LIMIT_S)
     assert watched.said == []
+    watched.watch.settled()
+    await watched.until(1000)
+    assert watched.said == []
+
+
+@virtual
+@pytest.mark.parametrize("frozen_s", [15.0, 3600.0])
+async def test_time_in_which_everything_was_frozen_counts_for_nobody(frozen_s: float) -> None:
+    """A container that is paused in the middle of a unit: the unit has the rest of its limit after the thaw."""
+    watched = Watched()
+    watched.watch.owed()
+    await watched.until(4.5)
+    watched.loop.advance(frozen_s)  # type: ignore[attr-defined]
+    await watched.until(4.5 + frozen_s + 5.0)
+    assert watched.said == []
+    assert watched.watch.owed_s == pytest.approx(10.0)
+    await watched.until(4.5 + frozen_s + 100.0)
+    assert [owed for _, owed in watched.said] == [pytest.approx(LIMIT_S + CONFIRM_S)]
+
+
+@virtual
+async def test_a_freeze_in_the_last_moment_is_forgiven_too() -> None:
+    """Between the limit and its confirmation."""
+    watched = Watched()
+    watched.watch.owed()
+    await watched.until(LIMIT_S + 0.1)
+    watched.loop.advance(60.0)  # type: ignore[attr-defined]
+    await watched.until(LIMIT_S + 60.2)
+    assert watched.said == [], "the answer may be there, unread"
     watched.watch.settled()
     await watched.until(1000)
     assert watched.said == []

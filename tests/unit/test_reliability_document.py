@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from executor_host.launch import base, stacks
-from executor_host.supervision import hosts, probes, watchdog
+from executor_host.supervision import hosts, incarnation, probes, watchdog
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
-from frontend.configuration import load as config
+from frontend.configuration import schema
 from protocol import families
 from protocol.exits import HostExit, ServeExit
 
@@ -41,18 +41,20 @@ def test_the_numbers_are_those_of_the_program() -> None:
     """Limits, delays and statuses, each as the document spells it."""
     assert f"sparrow {families.find('sparrow').execution_limit_s:g} s" in DOCUMENT
     assert f"the others {families.find('decider').execution_limit_s:g} s" in DOCUMENT
-    assert f"| {config.DEFAULT_FRONT_LIMIT_S:g} s | `front_limit`" in DOCUMENT
-    assert f"| {config.DEFAULT_DRAIN_S:g} s and a margin of {hosts.STOP_MARGIN_S:g} s | `drain`" in DOCUMENT
+    assert f"| {schema.DEFAULT_FRONT_LIMIT_S:g} s | `front_limit`" in DOCUMENT
+    assert f"| {schema.DEFAULT_DRAIN_S:g} s and a margin of {hosts.STOP_MARGIN_S:g} s | `drain`" in DOCUMENT
     assert f"asks every {watchdog.ASK_EVERY_S:g} s" in DOCUMENT
     assert f"not ready after {watchdog.SILENT_S:g} s" in DOCUMENT
     assert f"| taking stacks | {stacks.DUMP_WAIT_S:g} s |" in DOCUMENT
     assert f"the last {base.LAST_WORDS_CHARS:,} characters" in DOCUMENT
     assert f"has {probes.TIMEOUT_S:g} s, and beyond {probes.MAX_CONNECTIONS} the oldest" in DOCUMENT
-    limits = RestartLimits(budget=config.DEFAULT_RESTARTS)
+    limits = RestartLimits(budget=schema.DEFAULT_RESTARTS)
     policy = RestartPolicy(limits)
     delays = [policy.after_death(status=1, ready_for_s=None) for _ in range(limits.budget)]
     assert f"| {limits.budget}, after {', '.join(f'{delay:g}' for delay in delays)} s | `restarts`" in DOCUMENT
     assert f"{limits.stable_s:g} s of being ready" in DOCUMENT
+    assert f"every {limits.longest_delay_s:g} s at last" in DOCUMENT
+    assert f"| the end of a host that says that it ends | {incarnation.EXIT_LIMIT_S:g} s |" in DOCUMENT
     for status in (HostExit.CONFIGURATION, HostExit.LOAD_FAILED, HostExit.WARM_UP_FAILED, HostExit.RETIRED):
         assert f"status {int(status)}" in DOCUMENT
     for status in ServeExit:

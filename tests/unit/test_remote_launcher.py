@@ -16,10 +16,11 @@ import zmq
 from executor_host.errors import DialInFailed
 from executor_host.host import dial_in
 from executor_host.host.dial_in import ServerLane
-from executor_host.launch.base import DeploymentSpec, HostSpec
+from executor_host.launch.base import HostSpec
 from executor_host.launch.remote import RemoteHost, RemoteHosts, RemoteLauncher
 from protocol.exits import HostExit
 from protocol.messages import Assigned
+from protocol.models import DeploymentSpec
 from protocol.transport import keys
 from protocol.transport import loop as sockets
 

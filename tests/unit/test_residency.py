@@ -38,7 +38,7 @@ def planner(world: World, *there: str, absent: str = "", pinned: str = "", **bou
         residency.add(name, pinned=name in pinned)
     for name in there:
         residency.want(name)
-        residency.ready(name, 0)
+        residency.ready(name)
     world.take()
     return residency
 
@@ -70,7 +70,7 @@ def test_who_is_wanted_by_many_is_started_once() -> None:
     for _ in range(10):
         residency.usage(["x"], {})
     assert world.take() == ["start x"]
-    residency.ready("x", 0)
+    residency.ready("x")
     residency.usage(["x"], {})
     assert world.take() == []
 
@@ -93,7 +93,8 @@ def test_nobody_is_evicted_in_vain() -> None:
         residency.add(name, size=size)
     for name, size in (("a", 4), ("b", 6)):
         residency.want(name)
-        residency.ready(name, size)
+        residency.ready(name)
+        residency.measured(name, size)
     world.take()
     residency.usage(["x"], {"a": 1.0})
     assert world.take() == []
@@ -110,10 +111,12 @@ def test_the_measured_size_counts_from_the_first_load_on() -> None:
     world = World()
     residency = planner(world, absent="ab", bytes=10)
     residency.usage(["a"], {})
-    residency.ready("a", 10)
+    residency.ready("a")
+    residency.measured("a", 10)
     residency.usage(["b"], {})
     assert world.take() == ["start a", "start b"], "b is not known to take anything"
-    residency.ready("b", 3)
+    residency.ready("b")
+    residency.measured("b", 3)
     residency.usage([], {"a": 1.0, "b": 2.0})
     residency.unload("b")
     residency.left("b")
@@ -158,7 +161,7 @@ def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
     assert residency.unload("x", loading=True)
     residency.left("x")
     assert world.take() == ["start x", "evict x", "start y"]
-    residency.ready("y", 0)
+    residency.ready("y")
     residency.usage(["x"], {})
     residency.usage([], {"y": 1.0})
     assert world.take() == [], "nobody insists on it any more"
@@ -166,7 +169,7 @@ def test_a_load_that_an_operator_ends_gives_its_room_to_the_next() -> None:
     residency.want("x")
     assert not residency.unload("x")
     assert residency.unload("x", loading=True)
-    residency.ready("x", 0)
+    residency.ready("x")
     residency.broken("x")
     assert residency.place("x") is Place.LEAVING
 
@@ -209,7 +212,8 @@ def test_what_can_never_fit_is_refused_at_once_and_nobody_goes_for_it() -> None:
     for name, size in (("a", 5), ("huge", 11), ("x", 5)):
         residency.add(name, size=size)
     residency.want("a")
-    residency.ready("a", 5)
+    residency.ready("a")
+    residency.measured("a", 5)
     residency.usage(["huge", "x"], {"a": 1.0})
     assert world.take() == ["start a", "refuse huge: it takes 11 bytes, max_resident_bytes is 10", "start x"]
     residency = planner(world, "a", absent="y", pinned="a", count=1)
@@ -251,7 +255,7 @@ def test_what_has_been_idle_for_as_long_as_it_is_kept_goes() -> None:
     for name, pinned in (("a", False), ("b", False), ("p", True)):
         residency.add(name, pinned=pinned, keep_alive_s=10.0)
         residency.want(name)
-        residency.ready(name, 0)
+        residency.ready(name)
     residency.usage([], {"a": 0.0, "p": 0.0})
     world.take()
     residency.expire(9.9)
@@ -267,7 +271,7 @@ def test_one_that_will_not_start_gives_its_room_to_the_next() -> None:
     residency.usage(["x", "y"], {})
     residency.broken("x")
     assert world.take() == ["start x", "start y"]
-    residency.ready("y", 0)
+    residency.ready("y")
     residency.usage(["x"], {"y": 1.0})
     assert world.take() == []
     residency.want("x")
@@ -360,7 +364,8 @@ class Machine(RuleBasedStateMachine):
     def started(self, data: st.DataObject, works: bool) -> None:
         name = data.draw(st.sampled_from(self.at(Place.STARTING)))
         if works:
-            self.residency.ready(name, self.sizes[name])
+            self.residency.ready(name)
+            self.residency.measured(name, self.sizes[name])
         else:
             self.residency.broken(name)
 

@@ -52,6 +52,34 @@ def test_a_configuration_error_is_never_tried_again() -> None:
     assert policy.restarts == 0
 
 
+def test_what_has_been_ready_once_is_started_again_for_ever() -> None:
+    """`endless`: later and later, whatever it dies of. What never was ready has its budget."""
+    policy = RestartPolicy(RestartLimits(budget=1, endless=True))
+    assert delays(policy, 2) == [0.0, None]
+    policy.begin()
+    policy.ready()
+    assert delays(policy, 9) == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert policy.after_death(status=HostExit.CONFIGURATION, ready_for_s=None) == 30.0
+
+
+def test_a_death_that_a_request_caused_uses_up_nothing() -> None:
+    """The host had answered the request, and retired as its contract says; it is counted apart."""
+    policy = RestartPolicy(RestartLimits(budget=1))
+    assert [policy.after_death(status=HostExit.RETIRED, ready_for_s=1.0) for _ in range(15)] == [0.0] * 15
+    assert (policy.restarts, policy.request_deaths) == (15, 15)
+    assert delays(policy, 2) == [0.0, None]
+
+
+def test_a_trial_has_one_try_until_it_is_ready() -> None:
+    """Then its restarts are its own."""
+    policy = RestartPolicy(RestartLimits(endless=True))
+    policy.begin(trial=True)
+    assert delays(policy, 1) == [None]
+    assert policy.next_step(CRASH, None) == "its start is given up"
+    policy.ready()
+    assert delays(policy, 1) == [0.0]
+
+
 def test_what_follows_is_said_as_it_was_decided() -> None:
     """The log says when the next start is, or why there is none."""
     policy = RestartPolicy(RestartLimits(budget=1))

@@ -30,6 +30,7 @@ from frontend.requests.answers import score_confidence
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
 from protocol.contracts.sparrow import BUNDLED
+from protocol.errors import Malformed
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 from tests.helpers.calls import FakeCall
@@ -685,7 +686,7 @@ def test_a_cancelled_call_stops_between_steps(general: Joined) -> None:
 )
 def test_a_payload_that_is_no_request_fails_alone(general: Joined, payload: object) -> None:
     """The front has validated it; should it not have, the call fails and the host goes on."""
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(Malformed if isinstance(payload, TextRequest) else ExecutionFailed):
         general.executor.execute(payload, FakeCall())
     general.executor.warm_up()
 

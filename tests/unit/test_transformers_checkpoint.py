@@ -151,7 +151,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a head of other labels": (
         "readout",
         head("readout.safetensors", lambda tensors: tensors.update(weight=tensors["weight"][:4].clone())),
-        r"readout\.safetensors: weight is F32 \[4, 64\]; F16 or BF16 or F32 \[6, 64\] is needed",
+        r"readout\.safetensors: weight is F32 \[4, 64\]; F16 or BF16 or F32 \[8, 64\] is needed",
     ),
     "a head of numbers": (
         "readout",
@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "another prompt": ("readout", edited("decision_config.json", prompt="d4"), r"prompt is 'd4', not pplx or d3"),
     "no temperature": ("shipped", edited("decision_config.json", temperature=0), r"temperature is 0; a finite number"),
     "no slots": ("judge", edited("judge_config.json", slots=None), r"judge_config\.json: slots is not an object"),
-    "fewer slots": ("judge", slots(num_slots=11), r"ranges: choice is \[6, 12\], no part of the 11 slots"),
+    "fewer slots": ("judge", slots(num_slots=17), r"ranges: choice is \[10, 18\], no part of the 17 slots"),
     "labels of slots": ("judge", slots(verbalizers=["A"]), r"ranges: noul is \[0, 2\]"),
     "labels that are none": ("judge", slots(verbalizers="AB"), r"verbalizers is not a list of texts"),
     "ranges": ("judge", slots(ranges={"noul": [0, 2]}), r"ranges is not an object of noul, choice, score"),

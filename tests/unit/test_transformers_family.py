@@ -15,7 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed, InputRefused, NonFinite
+from executor_host.errors import Abandoned, ConfigurationError, InputRefused, NonFinite
 from executor_host.executors.transformers.executor import TransformersExecutor
 from executor_host.executors.transformers.model import Model
 from frontend.errors import InternalError, RequestTooLarge
@@ -25,6 +25,7 @@ from frontend.http.systemone import parse_request, render
 from frontend.requests.questions import DecisionRequest
 from frontend.requests.strict_json import parse
 from protocol.contracts.transformers import MAX_TOKENS
+from protocol.errors import Malformed
 from protocol.options import OptionError
 from protocol.payloads import TextRequest
 
@@ -397,7 +398,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
 )
 def test_a_document_that_is_no_request(served: Callable[[str], Joined], document: bytes) -> None:
     """The front's mistake, not the client's: the call fails, the host goes on."""
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(Malformed):
         served("chat").executor.execute(TextRequest(document), FakeCall())
 
 
@@ -420,8 +421,8 @@ def test_options_are_checked(options: dict[str, Any], named: str) -> None:
 
 
 def test_options_of_the_front() -> None:
-    """The front knows the names and types of all of them."""
-    assert TransformersProcessor.OPTIONS.keys() == TransformersExecutor.OPTIONS
+    """Both halves check by the one table."""
+    assert TransformersProcessor.OPTIONS is TransformersExecutor.OPTIONS
     with pytest.raises(OptionError):
         TransformersProcessor({}, {"max_tokens": "many"})
 
@@ -550,10 +551,10 @@ def test_weights_that_are_missing_refuse_the_start(folders: dict[str, Path], tmp
     """They would be random."""
     from safetensors.torch import load_file, save_file
 
-    for name, part, file in (("labels", "layers.1.mlp.up", "model"), ("shipped", "proj.bias", "head")):
+    for name, part in (("labels", "layers.1.mlp.up"), ("head", "proj.bias")):
         copy = tmp_path / name
         shutil.copytree(folders[name], copy)
-        weights = copy / f"{file}.safetensors"
+        weights = copy / "model.safetensors"
         tensors = {key: tensor for key, tensor in load_file(weights).items() if part not in key}
         save_file(tensors, weights, metadata={"format": "pt"})
         with pytest.raises(ConfigurationError, match=rf"the weights lack \S*{part}"):

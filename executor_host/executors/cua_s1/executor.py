@@ -10,17 +10,19 @@ One unit is one question. An error of an execution does not retire the host; one
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from executor_host import checkpoints, devices
+from executor_host import checkpoints
 from executor_host.backbones import qwen3_5
-from executor_host.errors import ConfigurationError, ExecutionFailed
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host.errors import NonFinite
 from executor_host.executors.cua_s1 import adapter as adapters
 from executor_host.executors.cua_s1 import checkpoint as released
+from executor_host.executors.cua_s1.checkpoint import Checkpoint
+from executor_host.executors.torch_executor import TorchExecutor
 from protocol.contracts import cua_s1 as contract
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
@@ -35,42 +37,35 @@ WARM_UP: Final = contract.CHAT.format(
 )
 """The family's warm-up request as the front renders it; a test compares the two."""
 
-_HASHED: Final = 0.5
-"""Of the progress: reading the weights once to hash them takes about as long as loading them."""
+
+Result: TypeAlias = tuple[NDArray[np.float32], qwen3_5.Reading]
+"""The last state [hidden size], and what was read for it."""
 
 
-class CuaS1Executor(Executor):
+class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Result]):
     """`path`: the folder of a base model or of a merged export."""
 
     OPTIONS = contract.OPTIONS
+    PAYLOAD: ClassVar[type] = PromptRequest
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         graphs: bool = self.options["graphs"]
         # A request is one row, so "packed" is that row alone, and the only one that is recorded.
         self._settings = qwen3_5.Settings(execution="packed" if graphs else "rows", max_rows=1, graphs=graphs)
-        self._backbone: qwen3_5.Qwen35 | None = None
-        self._rows: np.ndarray[Any, np.dtype[np.float32]] | None = None
+        self._rows: NDArray[np.float32] | None = None
 
-    def __repr__(self) -> str:
-        return f"<CuaS1Executor {self._backbone or 'not loaded'}>"
-
-    def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the files, loads the weights, merges the adapter. Raises `ConfigurationError`: torch missing, no such
-        device, or a folder that is not a checkpoint of this family.
-
-        Besides what every family reports: `files`, sha256 by name; `released`; `letters`, the rows of A to Z
-        {ids, rows: float32 [26, hidden size], sha256 of their bytes}.
-        """
+    def libraries(self) -> None:
+        """As `TorchExecutor`."""
         qwen3_5.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        checkpoint = released.verify(
-            self.path,
-            self.options["adapter"],
-            claimed=self.options["revision"] is not None,
-            progress=lambda fraction, note: progress(_HASHED * fraction, note),
-        )
-        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
+
+    def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
+        """As `TorchExecutor`."""
+        claimed = self.options["revision"] is not None
+        return released.verify(self.path, self.options["adapter"], claimed=claimed, progress=progress)
+
+    def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
+        """The backbone, into which an adapter is merged, and the rows of the letters."""
         adapter = checkpoint.adapter
         backbone = qwen3_5.load(
             checkpoint.path,
@@ -79,22 +74,21 @@ class CuaS1Executor(Executor):
             settings=self._settings,
             adapt=None if adapter is None else lambda text: adapters.merge(text, adapter),
         )
-        rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
-        self._backbone, self._rows = backbone, rows
-        progress(1.0, "loaded")
+        self._rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
+        return backbone
+
+    def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
+        """As `TorchExecutor`, and `released`; `letters`, the rows of A to Z {ids, rows: float32 [26, hidden size],
+        sha256 of their bytes}."""
+        rows = self._rows
+        assert rows is not None
         return {
             "identity": contract.identity(checkpoints.combined(checkpoint.files), dtype, device),
             "name": contract.MODEL_ID,
-            "sha256": checkpoints.combined(
-                {name: digest for name, digest in checkpoint.files.items() if _holds_weights(name)}
-            ),
-            "files": dict(checkpoint.files),
-            "folder": str(checkpoint.path),
-            "form": "merged" if adapter is None else "adapter",
+            "sha256": checkpoints.combined(checkpoints.of_weights(checkpoint.files)),
+            "form": "merged" if checkpoint.adapter is None else "adapter",
             "released": checkpoint.released,
             "checkpoint_revision": contract.REVISION if checkpoint.released else None,
-            "dtype": dtype,
-            "device": device,
             "graphs": self._settings.graphs,
             "parameters": checkpoint.parameters,
             "limits": {"prompt_tokens": contract.MAX_PROMPT_TOKENS, "options": len(contract.LETTERS)},
@@ -105,25 +99,38 @@ class CuaS1Executor(Executor):
             },
         }
 
-    def warm_up(self) -> None:
-        """One real decision between two options, letters included."""
-        if self._rows is None or self.path is None:
-            raise ConfigurationError("the warm-up comes after the load")
-        from tokenizers import Tokenizer
-
-        encoder = Tokenizer.from_file(f"{self.path}/{contract.TOKENIZER}")
-        encoder.no_truncation()
-        encoder.no_padding()
+    def examples(self, checkpoint: Checkpoint) -> Iterable[PromptRequest]:
+        """One real decision between two options; where passes are recorded it comes twice: the second one replays what
+        the first one recorded."""
+        encoder = checkpoints.tokenizer(checkpoint.path / contract.TOKENIZER)
         tokens = np.array(encoder.encode(WARM_UP, add_special_tokens=False).ids, np.int32)
-        with warming_up():
-            for _ in range(2 if self._settings.graphs else 1):  # the second one replays what the first one recorded
-                hidden = self.execute(PromptRequest(tokens), WarmUpCall())["hidden"]
-        with np.errstate(over="ignore", invalid="ignore"):
-            logits = (self._rows[:2].astype(np.float64) * hidden).sum(axis=1)
-        if not np.isfinite(logits).all():
-            raise ConfigurationError("the warm-up decision failed: its logits are not finite")
+        return [PromptRequest(tokens)] * (2 if self._settings.graphs else 1)
 
-    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+    def fits(self, example: PromptRequest, output: Mapping[str, Any]) -> bool:
+        """The logits of the two letters are numbers. Raises `NonFinite` otherwise."""
+        assert self._rows is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = (self._rows[:2].astype(np.float64) * output["hidden"]).sum(axis=1)
+        if not np.isfinite(logits).all():
+            raise NonFinite("its logits are not finite")
+        return True
+
+    def accept(
+        self, payload: PromptRequest, checkpoint: Checkpoint, model: qwen3_5.Qwen35, look: Callable[[], None]
+    ) -> PromptRequest:
+        """What `PromptRequest.from_wire` has checked, but for what only the model knows."""
+        if int(payload.tokens.max()) >= model.vocabulary:
+            raise Malformed(f"a token is below {model.vocabulary}, the size of this model's vocabulary")
+        if len(payload.tokens) > contract.MAX_PROMPT_TOKENS:
+            raise Malformed(f"a prompt has at most {contract.MAX_PROMPT_TOKENS} tokens")
+        return payload
+
+    def run(self, request: PromptRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
+        """One pass of the model."""
+        reading = model.read([request.tokens], [0], look)
+        return reading.hidden[0].float().cpu().numpy(), reading
+
+    def outputs(self, request: PromptRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The state after a `PromptRequest`, as
 
             hidden      float32 [hidden size], after the final norm; in bfloat16 widened from that
@@ -134,26 +141,10 @@ class CuaS1Executor(Executor):
         `protocol.errors.Malformed` for tokens this model lacks or too many of them; `FatalExecutionError` when the
         device failed. The device has finished on return and on every error.
         """
-        backbone = self._backbone
-        if backbone is None:
-            raise ExecutionFailed("the model is not loaded")
-        if not isinstance(payload, PromptRequest):
-            raise ExecutionFailed(f"a prompt request is expected, not {type(payload).__name__}")
-        if int(payload.tokens.max()) >= backbone.vocabulary:
-            raise Malformed(f"a token is below {backbone.vocabulary}, the size of this model's vocabulary")
-        if len(payload.tokens) > contract.MAX_PROMPT_TOKENS:
-            raise Malformed(f"a prompt has at most {contract.MAX_PROMPT_TOKENS} tokens")
-        with devices.settled(backbone.device.type, backbone.synchronize):
-            reading = backbone.read([payload.tokens], [0], lambda: check(call))
-            hidden = reading.hidden[0].float().cpu().numpy()
-        return {"hidden": hidden, "processed": reading.processed, "statistics": backbone.statistics()}
+        hidden, reading = result
+        return {"hidden": hidden, "processed": reading.processed, "statistics": model.statistics()}
 
     def close(self) -> None:
-        """Drops the model."""
-        if self._backbone is not None:
-            self._backbone.close()
-        self._backbone = self._rows = None
-
-
-def _holds_weights(name: str) -> bool:
-    return name.endswith(".safetensors")
+        """Drops the model and the letters."""
+        super().close()
+        self._rows = None

@@ -13,21 +13,18 @@ Source: the family's published runtime, decider-ai 1.8.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
-from executor_host.errors import (
-    ConfigurationError,
-    ExecutionFailed,
-    NonFinite,
-)
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host.errors import NonFinite
 from executor_host.executors.decider import checkpoint as released
+from executor_host.executors.decider.checkpoint import Checkpoint
+from executor_host.executors.torch_executor import TorchExecutor
 from protocol.contracts import decider as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -36,71 +33,51 @@ HEAD_ROWS: Final = 256
 """The label rows and one of zeros: a size that matrix kernels like. Always all of them, so that a
 row's logits do not depend on how many options its neighbours have."""
 
-_HASHED: Final = 0.5
-"""Of the progress: reading the weights once to hash them takes about as long as loading them."""
+Result: TypeAlias = tuple[NDArray[np.float32], qwen3_5.Reading]
+"""Logits [rows, HEAD_ROWS], and what was read for them."""
 
 
-class DeciderExecutor(Executor):
+class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Result]):
     """`path`: the folder of a checkpoint."""
 
     OPTIONS = contract.OPTIONS
+    PAYLOAD: ClassVar[type] = RowsRequest
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        self._graphs: bool = self.options["graphs"]
-        execution = self.options["execution"]
-        if self._graphs and execution == "auto":
-            execution = "packed"
-        self._settings = qwen3_5.Settings(
-            execution=execution,
-            max_rows=self.options["batch_rows"],
-            max_tokens=self.options["batch_tokens"],
-            graphs=self._graphs,
-        )
-        self._checkpoint: released.Checkpoint | None = None
-        self._backbone: qwen3_5.Qwen35 | None = None
+        self._settings = qwen3_5.settings_of(self.options, self.options["batch_rows"], self.options["batch_tokens"])
         self._head: Any = None
 
-    def __repr__(self) -> str:
-        return f"<DeciderExecutor {self._backbone or 'not loaded'}>"
+    def libraries(self) -> None:
+        """As `TorchExecutor`."""
+        qwen3_5.libraries()
 
-    def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
-        folder that is not a checkpoint of this family (decider_checkpoint.py)."""
-        torch, _ = qwen3_5.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        checkpoint = released.verify(
-            self.path,
-            claimed=self.options["revision"] is not None,
-            progress=lambda fraction, note: progress(_HASHED * fraction, note),
-        )
-        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
+    def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
+        """As `TorchExecutor`."""
+        return released.verify(self.path, claimed=self.options["revision"] is not None, progress=progress)
+
+    def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
+        """The backbone, and the head of the labels' rows."""
+        import torch
+
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
         with torch.inference_mode():
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)
             head[: len(checkpoint.labels)] = backbone.embeddings(checkpoint.labels)
-        self._checkpoint, self._backbone, self._head = checkpoint, backbone, head
-        progress(1.0, "loaded")
-        digest = checkpoint.files["model.safetensors"]
+        self._head = head
+        return backbone
+
+    def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
+        """As `TorchExecutor`, and labels and temperatures, which the front has from the same files."""
+        how = self._settings
         return {
-            "identity": contract.identity(
-                checkpoint.files,
-                dtype,
-                device,
-                self._settings.execution,
-                self._settings.max_rows,
-                self._settings.max_tokens,
-            ),
+            "identity": contract.identity(checkpoint.files, dtype, device, how.execution, how.max_rows, how.max_tokens),
             "name": contract.MODEL_ID,
-            "sha256": digest,
-            "files": dict(checkpoint.files),
-            "folder": str(checkpoint.path),
+            "sha256": checkpoint.files["model.safetensors"],
             "released": checkpoint.released,
             "checkpoint_revision": contract.REVISION if checkpoint.released else None,
-            "dtype": dtype,
-            "device": device,
-            "execution": self._settings.execution,
-            "graphs": self._graphs,
+            "execution": how.execution,
+            "graphs": how.graphs,
             "parameters": checkpoint.parameters,
             "limits": {
                 "row_tokens": contract.MAX_ROW_TOKENS,
@@ -108,27 +85,44 @@ class DeciderExecutor(Executor):
                 "rows": contract.MAX_ROWS,
                 "tokens": contract.MAX_TOKENS,
                 "options": contract.LABELS,
-                "batch_rows": self._settings.max_rows,
-                "batch_tokens": self._settings.max_tokens,
+                "batch_rows": how.max_rows,
+                "batch_tokens": how.max_tokens,
             },
             "label_ids": list(checkpoint.labels),
             "temperatures": asdict(checkpoint.temperatures),
         }
 
-    def warm_up(self) -> None:
-        """One request with every kind of row: a choice, a noul, and a score with its levels, over a short state."""
-        checkpoint = self._checkpoint
-        if checkpoint is None:
-            raise ConfigurationError("the warm-up comes after the load")
-        request = _example(checkpoint)
-        with warming_up():
-            for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
-                output = self.execute(request, WarmUpCall())
-        logits = output["logits"]
-        if output["counts"].tolist() != request.candidates.tolist() or len(logits) != request.candidates.sum():
-            raise ConfigurationError("the warm-up decision has the wrong number of logits")
+    def examples(self, checkpoint: Checkpoint) -> Iterable[RowsRequest]:
+        """One request with every kind of row: a choice, a noul, and a score with its levels, over a short state. Where
+        passes are recorded it comes twice: the second one replays what the first one recorded."""
+        return [_example(checkpoint)] * (2 if self._settings.graphs else 1)
 
-    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+    def fits(self, example: RowsRequest, output: Mapping[str, Any]) -> bool:
+        """A logit per candidate."""
+        counts = output["counts"].tolist()
+        return bool(counts == example.candidates.tolist() and len(output["logits"]) == example.candidates.sum())
+
+    def accept(
+        self, payload: RowsRequest, checkpoint: Checkpoint, model: qwen3_5.Qwen35, look: Callable[[], None]
+    ) -> RowsRequest:
+        """What `RowsRequest.from_wire` has checked, but for what only the model knows."""
+        if int(payload.tokens.max()) >= model.vocabulary:
+            raise Malformed(f"a token is below {model.vocabulary}, the size of this model's vocabulary")
+        if int(payload.candidates.max()) > contract.LABELS:
+            raise Malformed(f"a row has at most {contract.LABELS} candidates")
+        if int(payload.lengths.max()) > contract.MAX_ROW_TOKENS:
+            raise Malformed(f"a row has at most {contract.MAX_ROW_TOKENS} tokens")
+        if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+            raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
+        return payload
+
+    def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
+        """The rows through the model, their last states through the head."""
+        rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
+        reading = model.read(rows, request.questions.tolist(), look)
+        return self._project(reading.hidden), reading
+
+    def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The logits of a `RowsRequest`, as
 
             logits      float32 [sum of candidates], row after row, raw
@@ -142,14 +136,7 @@ class DeciderExecutor(Executor):
         are beyond its limits; `FatalExecutionError` when the device failed. The device has finished on return and on
         every error.
         """
-        backbone = self._backbone
-        if backbone is None:
-            raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, backbone.vocabulary)
-        rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        with devices.settled(backbone.device.type, backbone.synchronize):
-            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-            logits = self._project(reading.hidden)
+        logits, reading = result
         chosen = np.arange(HEAD_ROWS) < request.candidates[:, None]
         # A hidden value that is no number makes every logit of its row none, so these are all there is to look at.
         if not np.isfinite(logits[chosen]).all():
@@ -159,40 +146,24 @@ class DeciderExecutor(Executor):
             "counts": request.candidates.astype(np.int32),
             "execution": reading.execution,
             "processed": reading.processed,
-            "statistics": backbone.statistics(),
+            "statistics": model.statistics(),
         }
 
     def close(self) -> None:
-        """Drops the model."""
-        if self._backbone is not None:
-            self._backbone.close()
-        self._backbone = self._head = None
+        """Drops the model and the head."""
+        super().close()
+        self._head = None
 
-    def _project(self, hidden: Any) -> np.ndarray[Any, Any]:
+    def _project(self, hidden: Any) -> NDArray[np.float32]:
         """The logits [rows, HEAD_ROWS] of hidden states [rows, size], in float32 on the CPU."""
         import torch
 
         with torch.inference_mode():
-            logits: np.ndarray[Any, Any] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
+            logits: NDArray[np.float32] = torch.nn.functional.linear(hidden, self._head).float().cpu().numpy()
         return logits
 
 
-def _checked(payload: object, vocabulary: int) -> RowsRequest:
-    """The request, of which `RowsRequest.from_wire` has checked everything but what only the model knows."""
-    if not isinstance(payload, RowsRequest):
-        raise ExecutionFailed(f"a rows request is expected, not {type(payload).__name__}")
-    if int(payload.tokens.max()) >= vocabulary:
-        raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.candidates.max()) > contract.LABELS:
-        raise Malformed(f"a row has at most {contract.LABELS} candidates")
-    if int(payload.lengths.max()) > contract.MAX_ROW_TOKENS:
-        raise Malformed(f"a row has at most {contract.MAX_ROW_TOKENS} tokens")
-    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
-        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
-    return payload
-
-
-def _example(checkpoint: released.Checkpoint) -> RowsRequest:
+def _example(checkpoint: Checkpoint) -> RowsRequest:
     """The warm-up's rows, in the family's own words."""
     from tokenizers import Tokenizer
 

@@ -9,57 +9,50 @@ rather than left for the CPU. A payload that is not one for this model is a mist
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from executor_host import checkpoints, devices
-from executor_host.errors import ConfigurationError, ExecutionFailed, NonFinite
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host import checkpoints
+from executor_host.errors import NonFinite
 from executor_host.executors.laya import checkpoint as folders
 from executor_host.executors.laya import model as laya_model
 from executor_host.executors.laya import warm_up as laya_warm_up
+from executor_host.executors.laya.checkpoint import Checkpoint
+from executor_host.executors.laya.model import LayaModel
+from executor_host.executors.torch_executor import TorchExecutor
 from protocol.contracts import laya as contract
 from protocol.errors import Malformed
 from protocol.payloads import MarkedRowsRequest
 
-_HASHED: Final = 0.5
-"""Of the progress: reading the weights once to hash them takes about as long as loading them."""
+Result: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Logits [sum of counts] and action logits [rows, 2]."""
 
 
-class LayaExecutor(Executor):
+class LayaExecutor(TorchExecutor[Checkpoint, LayaModel, MarkedRowsRequest, Result]):
     """`path`: the folder of a checkpoint."""
 
     OPTIONS = contract.OPTIONS
+    PAYLOAD: ClassVar[type] = MarkedRowsRequest
+    REPEATS: ClassVar[int] = laya_warm_up.TIMES
 
-    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
-        super().__init__(path, options)
-        self._checkpoint: folders.Checkpoint | None = None
-        self._model: laya_model.LayaModel | None = None
+    def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
+        """As `TorchExecutor`."""
+        return folders.verify(self.path, progress=progress)
 
-    def __repr__(self) -> str:
-        return f"<LayaExecutor {self._model or 'not loaded'}>"
+    def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> LayaModel:
+        """As `TorchExecutor`."""
+        return laya_model.load(checkpoint, device=device, dtype=dtype)
 
-    def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the folder, loads the weights. Raises `ConfigurationError`: torch missing, no such device, or a
-        folder that is not a checkpoint of this family (laya_checkpoint.py)."""
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-
-        checkpoint = folders.verify(self.path, progress=lambda fraction, note: progress(_HASHED * fraction, note))
-        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
-        self._model = laya_model.load(checkpoint, device=device, dtype=dtype)
-        self._checkpoint = checkpoint
-        progress(1.0, "loaded")
+    def facts(self, checkpoint: Checkpoint, model: LayaModel, device: str, dtype: str) -> dict[str, object]:
+        """As `TorchExecutor`, and whether the tokenizer is the released one."""
         return {
             "identity": contract.identity(checkpoint.files, dtype, device),
             "name": contract.MODEL_ID,
             "sha256": checkpoint.files[checkpoints.WEIGHTS],
-            "files": dict(checkpoint.files),
-            "folder": str(checkpoint.path),
             "known_tokenizer": checkpoint.known_tokenizer,
-            "dtype": dtype,
-            "device": device,
             "parameters": checkpoint.parameters,
             "limits": {
                 "rows": contract.MAX_ROWS,
@@ -68,33 +61,32 @@ class LayaExecutor(Executor):
             },
         }
 
-    def warm_up(self) -> None:
-        """Every request of laya_warm_up.py, each twice."""
-        if self._checkpoint is None:
-            raise ConfigurationError("the warm-up comes after the load")
-        with warming_up():
-            for request in laya_warm_up.requests(self._checkpoint.path / contract.TOKENIZER):
-                for _ in range(laya_warm_up.TIMES):
-                    output = self.execute(request, WarmUpCall())
-                if len(output["logits"]) != len(request.markers) or len(output["action"]) != request.rows:
-                    raise ConfigurationError("the warm-up decision has the wrong number of logits")
+    def examples(self, checkpoint: Checkpoint) -> Iterable[MarkedRowsRequest]:
+        """Every request of warm_up.py."""
+        return laya_warm_up.requests(checkpoint.path / contract.TOKENIZER)
 
-    def execute(self, payload: object, call: Call) -> dict[str, Any]:
-        """The logits of a `MarkedRowsRequest`, as
+    def fits(self, example: MarkedRowsRequest, output: Mapping[str, Any]) -> bool:
+        """A logit per option, a row of actions per question."""
+        return len(output["logits"]) == len(example.markers) and len(output["action"]) == example.rows
 
-            logits     float32 [sum of counts], question after question, raw
-            counts     int32 [questions], how many of them each has
-            action     float32 [questions, 2], raw; the first is to act
-            processed  tokens the model read, padding not counted
+    def accept(
+        self, payload: MarkedRowsRequest, checkpoint: Checkpoint, model: LayaModel, look: Callable[[], None]
+    ) -> MarkedRowsRequest:
+        """What `MarkedRowsRequest.from_wire` has checked, but for what only the model knows."""
+        if int(payload.tokens.max()) >= checkpoint.vocabulary:
+            raise Malformed(f"a token is below {checkpoint.vocabulary}, the size of this model's vocabulary")
+        if int(payload.kinds.max()) >= len(contract.KINDS):
+            raise Malformed(f"a kind is below {len(contract.KINDS)}")
+        rows, width = payload.tokens.shape
+        if rows > contract.MAX_ROWS or width > contract.MAX_ROW_TOKENS or len(payload.markers) > contract.MAX_MARKERS:
+            raise Malformed(
+                f"a request has at most {contract.MAX_ROWS} rows of {contract.MAX_ROW_TOKENS} tokens"
+                f" and {contract.MAX_MARKERS} markers"
+            )
+        return payload
 
-        Raises `NonFinite`; `Abandoned`, looked for before the pass of the model; `protocol.errors.Malformed` for
-        rows this model has no tokens or types for, or that are beyond its limits; `FatalExecutionError` when the
-        device failed. The device has finished on return and on every error.
-        """
-        model, checkpoint = self._model, self._checkpoint
-        if model is None or checkpoint is None:
-            raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, checkpoint.vocabulary)
+    def run(self, request: MarkedRowsRequest, model: LayaModel, look: Callable[[], None]) -> Result:
+        """One pass of the model."""
         rows = request.rows
         lengths, counts = request.lengths[:rows], request.counts[:rows]
         # Rows without tokens, and the columns that no row reaches, are there for devices that replay a recorded size.
@@ -102,36 +94,24 @@ class LayaExecutor(Executor):
         marked = np.arange(int(counts.max())) < counts[:, None]
         markers = np.zeros(marked.shape, np.int64)
         markers[marked] = request.markers
-        check(call)
-        with devices.settled(model.device.type, model.synchronize):
-            logits, action = model.read(tokens, lengths, request.kinds[:rows], markers, marked)
-        found = logits[marked]
-        if not (np.isfinite(found).all() and np.isfinite(action).all()):
+        look()
+        logits, action = model.read(tokens, lengths, request.kinds[:rows], markers, marked)
+        return logits[marked], action
+
+    def outputs(self, request: MarkedRowsRequest, result: Result, model: LayaModel) -> dict[str, Any]:
+        """The logits of a `MarkedRowsRequest`, as
+
+        logits     float32 [sum of counts], question after question, raw
+        counts     int32 [questions], how many of them each has
+        action     float32 [questions, 2], raw; the first is to act
+        processed  tokens the model read, padding not counted
+        """
+        logits, action = result
+        if not (np.isfinite(logits).all() and np.isfinite(action).all()):
             raise NonFinite("the model's logits are not finite")
         return {
-            "logits": found,
-            "counts": counts.astype(np.int32),
+            "logits": logits,
+            "counts": request.counts[: request.rows].astype(np.int32),
             "action": action,
-            "processed": int(lengths.sum()),
+            "processed": int(request.lengths.sum()),
         }
-
-    def close(self) -> None:
-        """Drops the model."""
-        self._model = None
-
-
-def _checked(payload: object, vocabulary: int) -> MarkedRowsRequest:
-    """The request, of which `MarkedRowsRequest.from_wire` has checked everything but what only the model knows."""
-    if not isinstance(payload, MarkedRowsRequest):
-        raise ExecutionFailed(f"a marked rows request is expected, not {type(payload).__name__}")
-    if int(payload.tokens.max()) >= vocabulary:
-        raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.kinds.max()) >= len(contract.KINDS):
-        raise Malformed(f"a kind is below {len(contract.KINDS)}")
-    rows, width = payload.tokens.shape
-    if rows > contract.MAX_ROWS or width > contract.MAX_ROW_TOKENS or len(payload.markers) > contract.MAX_MARKERS:
-        raise Malformed(
-            f"a request has at most {contract.MAX_ROWS} rows of {contract.MAX_ROW_TOKENS} tokens"
-            f" and {contract.MAX_MARKERS} markers"
-        )
-    return payload

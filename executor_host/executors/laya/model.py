@@ -8,7 +8,8 @@ the question's own logits without a temperature: the largest, its lead over the 
 ln k, and k / 255, with k options (at least 2).
 
 Encoder and decision layers compute in the dtype that is asked for, by autocast, which keeps the residual stream in
-float32; scorer, features and action head are float32 always.
+float32; scorer, features and action head are float32 always. What autocast would cast in every pass, the weights of
+linear layers, is cast once: the same numbers, and half the memory.
 
 Source: the family's published package, laya 0.3.20.
 """
@@ -48,8 +49,8 @@ class LayaModel:
     """One loaded checkpoint on its device. `load` makes it. Not safe for more than one thread."""
 
     def __init__(self, encoder: Any, parts: Any, dtype: Any) -> None:
-        """`encoder`: a `ModernBertModel` in float32. `parts`: a `ModuleDict` of the others, as the checkpoint names
-        them. Both on one device, without gradients. `dtype`: of the passes."""
+        """`encoder`: a `ModernBertModel`. `parts`: a `ModuleDict` of the others, as the checkpoint names them. Both on
+        one device, without gradients, in float32 but for what `cast_linear_weights` casts. `dtype`: of the passes."""
         self._encoder = encoder
         self._parts = parts
         self._dtype = dtype
@@ -94,9 +95,9 @@ class LayaModel:
             action = self._parts["act_head"](torch.cat([hidden[:, 0], features], -1))
             return logits.cpu().numpy(), action.cpu().numpy()
 
-    def synchronize(self) -> None:
-        """Waits until the device has done everything."""
-        devices.synchronize(self.device)
+    def close(self) -> None:
+        """Drops the parts."""
+        self._encoder = self._parts = None
 
 
 def action_features(logits: Any, options: Any) -> Any:
@@ -132,8 +133,27 @@ def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str) -> LayaMode
     parts = _parts(checkpoint, torch)
     parts.load_state_dict({name: value for name, value in tensors.items() if _is_of_a_part(name)}, strict=True)
     for module in (encoder, parts):
-        module.eval().requires_grad_(False).to(target)
-    return LayaModel(encoder, parts, getattr(torch, dtype))
+        module.eval().requires_grad_(False)
+    for module in (encoder, parts["head"]):
+        cast_linear_weights(module, getattr(torch, dtype))
+    return LayaModel(encoder.to(target), parts.to(target), getattr(torch, dtype))
+
+
+def cast_linear_weights(module: Any, dtype: Any) -> None:
+    """What autocast to `dtype` would cast of a module in every pass: weights and biases of its linear layers, and the
+    packed ones of its attentions. Norms and embeddings stay as they are."""
+    import torch
+
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.MultiheadAttention):
+            parameters = [layer.in_proj_weight, layer.in_proj_bias]
+        elif isinstance(layer, torch.nn.Linear):
+            parameters = [layer.weight, layer.bias]
+        else:
+            continue
+        for parameter in parameters:
+            if parameter is not None:
+                parameter.data = parameter.data.to(dtype)
 
 
 def _is_of_a_part(name: str) -> bool:

@@ -10,22 +10,20 @@ the host, unless it is one of the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import checkpoints, devices
 from executor_host.backbones import qwen3_5
-from executor_host.errors import (
-    ConfigurationError,
-    ExecutionFailed,
-    NonFinite,
-)
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host.errors import NonFinite
 from executor_host.executors.open_jev import checkpoint as folders
 from executor_host.executors.open_jev import merge as open_jev_merge
+from executor_host.executors.open_jev.checkpoint import Checkpoint
+from executor_host.executors.torch_executor import TorchExecutor
 from protocol.contracts import open_jev as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -34,78 +32,64 @@ PACKED_ROWS: Final = 16
 PACKED_TOKENS: Final = 4096
 """Most candidates and tokens of a group that is read together. A longer candidate is read alone."""
 
-_HASHED: Final = 0.5
-"""Of the progress: reading the weights once to hash them takes about as long as loading them."""
+Result: TypeAlias = tuple[NDArray[np.float32], qwen3_5.Reading]
+"""Last states [rows, size], and what was read for them."""
 
 
-class OpenJevExecutor(Executor):
+class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Result]):
     """`path`: the folder of a merged export, or of a LoRA checkpoint whose base model is in the folder `base`."""
 
     OPTIONS = contract.OPTIONS
+    PAYLOAD: ClassVar[type] = RowsRequest
 
-    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
-        super().__init__(path, options)
-        self._graphs: bool = self.options["graphs"]
-        self._checkpoint: folders.Checkpoint | None = None
-        self._backbone: qwen3_5.Qwen35 | None = None
-
-    def __repr__(self) -> str:
-        return f"<OpenJevExecutor {self._backbone or 'not loaded'}>"
-
-    def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the folders, loads the weights, merges an adapter. Raises `ConfigurationError`: torch missing, no
-        such device, or a folder that is not a checkpoint of this family (open_jev_checkpoint.py)."""
+    def libraries(self) -> None:
+        """As `TorchExecutor`."""
         qwen3_5.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        checkpoint = folders.verify(
+
+    def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
+        """As `TorchExecutor`."""
+        return folders.verify(
             self.path,
             base=self.options["base"],
             max_length=self.options["max_length"],
             unreleased=self.options["unreleased"],
-            progress=lambda fraction, note: progress(_HASHED * fraction, note),
+            progress=progress,
         )
-        progress(_HASHED, f"reading {checkpoints.amount(checkpoints.weight_bytes(checkpoint.path))} of weights")
+
+    def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
+        """The backbone, into which an adapter is merged."""
+        return open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=self._settings(checkpoint))
+
+    def _settings(self, checkpoint: Checkpoint) -> qwen3_5.Settings:
         execution = self.options["execution"]
         if execution == "auto":
             release = checkpoint.terms.release
             execution = "packed" if release is not None and release.packed else "rows"
-        settings = qwen3_5.Settings(
-            execution=execution, max_rows=PACKED_ROWS, max_tokens=PACKED_TOKENS, graphs=self._graphs
-        )
-        backbone = open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=settings)
-        self._checkpoint, self._backbone = checkpoint, backbone
-        progress(1.0, "loaded")
-        release = checkpoint.terms.release
-        name = release.alias if release is not None and checkpoint.released else "open-jev"
-        digest = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))
+        settings = qwen3_5.settings_of(self.options, PACKED_ROWS, PACKED_TOKENS)
+        return replace(settings, execution=execution)
+
+    def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
+        """As `TorchExecutor`, and what the checkpoint's documents say."""
+        terms, execution = checkpoint.terms, self._settings(checkpoint).execution
+        batch, adapter = (PACKED_ROWS, PACKED_TOKENS), checkpoint.adapter
+        name = terms.release.alias if terms.release is not None and checkpoint.released else "open-jev"
+        digests = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))
         return {
-            "identity": contract.identity(
-                name,
-                checkpoint.files,
-                dtype,
-                device,
-                execution,
-                (PACKED_ROWS, PACKED_TOKENS),
-                checkpoint.terms.max_length,
-            ),
+            "identity": contract.identity(name, checkpoint.files, dtype, device, execution, batch, terms.max_length),
             "name": name,
-            "sha256": _combined(digest),
-            "files": dict(checkpoint.files),
-            "folder": str(checkpoint.path),
+            "sha256": hashlib.sha256(digests.encode()).hexdigest(),
             "released": checkpoint.released,
-            "model_id": checkpoint.terms.model_id,
-            "base_revision": checkpoint.terms.base_revision,
-            "checkpoint_revision": checkpoint.terms.checkpoint_revision,
-            "layout": "export" if checkpoint.adapter is None else "lora",
-            "merged_modules": 0 if checkpoint.adapter is None else len(checkpoint.adapter.modules),
-            "temperature": checkpoint.terms.temperature,
-            "dtype": dtype,
-            "device": device,
+            "model_id": terms.model_id,
+            "base_revision": terms.base_revision,
+            "checkpoint_revision": terms.checkpoint_revision,
+            "layout": "export" if adapter is None else "lora",
+            "merged_modules": 0 if adapter is None else len(adapter.modules),
+            "temperature": terms.temperature,
             "execution": execution,
-            "graphs": self._graphs,
-            "parameters": backbone.parameters,
+            "graphs": self.options["graphs"],
+            "parameters": model.parameters,
             "limits": {
-                "row_tokens": checkpoint.terms.max_length,
+                "row_tokens": terms.max_length,
                 "rows": contract.MAX_ROWS,
                 "tokens": contract.MAX_TOKENS,
                 "batch_rows": PACKED_ROWS,
@@ -113,19 +97,37 @@ class OpenJevExecutor(Executor):
             },
         }
 
-    def warm_up(self) -> None:
-        """One choice between two candidates."""
-        checkpoint = self._checkpoint
-        if checkpoint is None:
-            raise ConfigurationError("the warm-up comes after the load")
-        request = _example(checkpoint)
-        with warming_up():
-            for _ in range(2 if self._graphs else 1):  # the second one replays what the first one recorded
-                output = self.execute(request, WarmUpCall())
-        if len(output["logits"]) != request.rows:
-            raise ConfigurationError("the warm-up decision has the wrong number of scores")
+    def examples(self, checkpoint: Checkpoint) -> Iterable[RowsRequest]:
+        """One choice between two candidates; where passes are recorded it comes twice: the second one replays what the
+        first one recorded."""
+        return [_example(checkpoint)] * (2 if self.options["graphs"] else 1)
 
-    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+    def fits(self, example: RowsRequest, output: Mapping[str, Any]) -> bool:
+        """A score per candidate."""
+        return len(output["logits"]) == example.rows
+
+    def accept(
+        self, payload: RowsRequest, checkpoint: Checkpoint, model: qwen3_5.Qwen35, look: Callable[[], None]
+    ) -> RowsRequest:
+        """What `RowsRequest.from_wire` has checked, but for what only the model knows."""
+        longest = checkpoint.terms.max_length
+        if int(payload.tokens.max()) >= model.vocabulary:
+            raise Malformed(f"a token is below {model.vocabulary}, the size of this model's vocabulary")
+        if int(payload.candidates.max()) > 1:
+            raise Malformed("a row of this family is one candidate")
+        if int(payload.lengths.max()) > longest:
+            raise Malformed(f"a row has at most {longest} tokens")
+        if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
+            raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
+        return payload
+
+    def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
+        """The rows' last states."""
+        rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
+        reading = model.read(rows, request.questions.tolist(), look)
+        return reading.hidden.float().cpu().numpy(), reading
+
+    def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The scores of a `RowsRequest` whose rows have one candidate each, as
 
             logits      float32 [rows], raw
@@ -137,26 +139,14 @@ class OpenJevExecutor(Executor):
         rows this model has no tokens for, or that are beyond its limits; `FatalExecutionError` when the device
         failed. The device has finished on return and on every error.
         """
-        backbone, checkpoint = self._backbone, self._checkpoint
-        if backbone is None or checkpoint is None:
-            raise ExecutionFailed("the model is not loaded")
-        request = _checked(payload, backbone.vocabulary, checkpoint.terms.max_length)
-        rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
-        with devices.settled(backbone.device.type, backbone.synchronize):
-            reading = backbone.read(rows, request.questions.tolist(), lambda: check(call))
-            hidden: NDArray[np.float32] = reading.hidden.float().cpu().numpy()
+        hidden, reading = result
+        assert self._checkpoint is not None
         return {
-            "logits": scores(hidden, checkpoint.head_weight, checkpoint.head_bias),
+            "logits": scores(hidden, self._checkpoint.head_weight, self._checkpoint.head_bias),
             "execution": reading.execution,
             "processed": reading.processed,
-            "statistics": backbone.statistics(),
+            "statistics": model.statistics(),
         }
-
-    def close(self) -> None:
-        """Drops the model."""
-        if self._backbone is not None:
-            self._backbone.close()
-        self._backbone = None
 
 
 def scores(hidden: NDArray[np.float32], weight: NDArray[np.float32], bias: np.float32) -> NDArray[np.float32]:
@@ -173,28 +163,7 @@ def scores(hidden: NDArray[np.float32], weight: NDArray[np.float32], bias: np.fl
     return found
 
 
-def _combined(digests: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(digests.encode()).hexdigest()
-
-
-def _checked(payload: object, vocabulary: int, max_length: int) -> RowsRequest:
-    """The request, of which `RowsRequest.from_wire` has checked everything but what only the model knows."""
-    if not isinstance(payload, RowsRequest):
-        raise ExecutionFailed(f"a rows request is expected, not {type(payload).__name__}")
-    if int(payload.tokens.max()) >= vocabulary:
-        raise Malformed(f"a token is below {vocabulary}, the size of this model's vocabulary")
-    if int(payload.candidates.max()) > 1:
-        raise Malformed("a row of this family is one candidate")
-    if int(payload.lengths.max()) > max_length:
-        raise Malformed(f"a row has at most {max_length} tokens")
-    if payload.rows > contract.MAX_ROWS or len(payload.tokens) > contract.MAX_TOKENS:
-        raise Malformed(f"a request has at most {contract.MAX_ROWS} rows and {contract.MAX_TOKENS} tokens")
-    return payload
-
-
-def _example(checkpoint: folders.Checkpoint) -> RowsRequest:
+def _example(checkpoint: Checkpoint) -> RowsRequest:
     """The warm-up's rows."""
     from tokenizers import Tokenizer
 

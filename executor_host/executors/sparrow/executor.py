@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
+from executor_host.executors import documents
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
 from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
@@ -140,7 +141,10 @@ class SparrowExecutor(Executor):
         decider, tokenizer = self._decider, self._tokenizer
         if decider is None or tokenizer is None:
             raise ExecutionFailed("the model is not loaded")
-        state, questions = _read(payload)
+        if not isinstance(payload, TextRequest):
+            raise ExecutionFailed(f"TextRequest is expected, not {type(payload).__name__}")
+        asked, questions = documents.read(payload, ids=False)
+        state = _content(asked)
         tokenizer.forget()
         try:
             kept = total = 0
@@ -271,25 +275,6 @@ def _remember_pairs() -> None:
 
     if not hasattr(static.kv_pairs, "cache_info"):
         static.kv_pairs = lru_cache(maxsize=1)(static.kv_pairs)
-
-
-_CRITERIA: Final[dict[str, tuple[type, ...]]] = {"choice": (dict,), "score": (list,), "noul": (dict, type(None))}
-
-
-def _read(payload: object) -> tuple[str, list[dict[str, Any]]]:
-    """State as text, and the questions. The front has validated them; what is checked is that it did."""
-    if not isinstance(payload, TextRequest):
-        raise ExecutionFailed(f"a text request is expected, not {type(payload).__name__}")
-    try:
-        document = json.loads(payload.document)
-        state, questions = _content(document["state"]), document["questions"]
-        for question in questions:
-            criteria, expected = question["criteria"], _CRITERIA[question["type"]]
-            if not isinstance(criteria, expected) or (question["type"] != "noul" and not criteria):
-                raise ValueError("criteria of the wrong kind")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ExecutionFailed("the document is not a request of this family") from error
-    return state, questions
 
 
 def _ask(decider: Any, state: str, question: dict[str, Any], index: int) -> list[float]:

@@ -37,7 +37,8 @@ GGUF_MAGIC: Final = b"GGUF"
 class Checkpoint:
     """A folder that was checked."""
 
-    folder: Path
+    path: Path
+    """The folder."""
     gguf: str
     """The GGUF file in it; "" when it is a folder of safetensors."""
     files: Mapping[str, str]
@@ -53,7 +54,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """What to call it: the file's or the folder's own name."""
-        return self.gguf or self.folder.resolve().name
+        return self.gguf or self.path.resolve().name
 
 
 def verify(path: str | None, progress: Callable[[float, str], None]) -> Checkpoint:

@@ -12,70 +12,71 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from executor_host import checkpoints, devices
-from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
-from executor_host.executors.transformers import checkpoint as transformers_checkpoint
-from executor_host.executors.transformers.model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, load
+from executor_host import checkpoints
+from executor_host.errors import ConfigurationError, InputRefused, NonFinite
+from executor_host.executors import documents
+from executor_host.executors.torch_executor import TorchExecutor
+from executor_host.executors.transformers import checkpoint as folders
+from executor_host.executors.transformers.checkpoint import Checkpoint
+from executor_host.executors.transformers.model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, Scores, load
 from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
 
 MAX_SHOWN_CHARS: Final = 200
 """Of what transformers says about a question."""
 
-_HASHED: Final = 0.5
-"""Of the progress: reading the weights once to hash them takes about as long as loading them."""
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as the model reads it."""
+
+    questions: list[dict[str, Any]]
+    prompts: list[Prompt]
+
+    @property
+    def written(self) -> list[Prompt]:
+        """The prompts that are read: those with a question that has something to choose."""
+        return [prompt for prompt in self.prompts if any(len(question.options) > 1 for question in prompt.questions)]
 
 
-class TransformersExecutor(Executor):
+class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
     """`path`: the folder of a checkpoint, or a GGUF file."""
 
     OPTIONS = contract.OPTIONS
+    PAYLOAD: ClassVar[type] = TextRequest
 
-    def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
-        super().__init__(path, options)
-        self._limit = 0
-        self._model: Model | None = None
+    def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
+        """As `TorchExecutor`."""
+        return folders.verify(self.path, progress)
 
-    def __repr__(self) -> str:
-        return f"<TransformersExecutor {self._model or 'not loaded'}>"
-
-    def load(self, progress: Progress) -> Mapping[str, object]:
-        """Hashes the files, loads the model, and compares ways of reading it (transformers_model.py).
-
-        Raises `ConfigurationError`: torch missing, no such device, or not a checkpoint that can be decided with.
-        """
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
-        checkpoint = transformers_checkpoint.verify(
-            self.path, lambda fraction, note: progress(_HASHED * fraction, note)
-        )
-        progress(_HASHED, "loading")
+    def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> Model:
+        """The model, with what it can do otherwise than transformers does."""
         model = load(checkpoint, device=device, dtype=dtype, execution=self.options["execution"])
-        most = contract.DEFAULT_MAX_TOKENS
-        limit: int = self.options["max_tokens"] or min(most, model.context or most)
+        limit = self._limit(model)
         if limit > (model.context or limit):
             raise ConfigurationError(f"the option 'max_tokens' is {limit}; this model reads at most {model.context}")
-        self._model, self._limit = model, limit
-        progress(1.0, "loaded")
+        return model
+
+    def facts(self, checkpoint: Checkpoint, model: Model, device: str, dtype: str) -> dict[str, object]:
+        """As `TorchExecutor`, and what the model is asked with."""
         digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
             "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution),
             "name": checkpoint.name,
             "sha256": digest,
-            "files": dict(checkpoint.files),
             "kind": model.kind,
             "dtype": model.dtype,
-            "device": device,
             "execution": model.execution,
             "label_rows": model.label_rows,
             "parameters": model.parameters,
             "limits": {
-                "prompt_tokens": limit,
+                "prompt_tokens": self._limit(model),
                 "tokens": contract.MAX_TOKENS,
                 "options": {kind: len(labels) for kind, labels in model.labels.items()},
             },
@@ -83,21 +84,29 @@ class TransformersExecutor(Executor):
             "transformers": version,
         }
 
-    def warm_up(self) -> None:
+    def examples(self, checkpoint: Checkpoint) -> Iterable[TextRequest]:
         """One request with every type of question that the model has labels for."""
-        model = self._model
-        if model is None:
-            raise ConfigurationError("the warm-up comes after the load")
-        questions = [
-            {"id": name, **fields} for name, fields in EXAMPLE.items() if len(model.labels[fields["type"]]) > 1
-        ]
-        document = json.dumps({"state": EXAMPLE_STATE, "questions": questions}).encode()
-        with warming_up():
-            output = self.execute(TextRequest(document), WarmUpCall())
-        if output["counts"] != [2] * len(questions) or len(output["scores"]) != 2 * len(questions):
-            raise ConfigurationError("the warm-up decision has the wrong number of scores")
+        assert self._model is not None
+        labels = self._model.labels
+        questions = [{"id": name, **fields} for name, fields in EXAMPLE.items() if len(labels[fields["type"]]) > 1]
+        yield TextRequest(json.dumps({"state": EXAMPLE_STATE, "questions": questions}).encode())
 
-    def execute(self, payload: object, call: Call) -> dict[str, Any]:
+    def fits(self, example: TextRequest, output: Mapping[str, Any]) -> bool:
+        """Two scores for each of its questions."""
+        asked = len(json.loads(example.document)["questions"])
+        return output["counts"] == [2] * asked and len(output["scores"]) == 2 * asked
+
+    def accept(self, payload: TextRequest, checkpoint: Checkpoint, model: Model, look: Callable[[], None]) -> Asked:
+        """The prompts of the request. Raises `InputRefused` for what the model's labels, its template or the limits
+        have no room for."""
+        state, questions = documents.read(payload, ids=True)
+        return Asked(questions, self._prompts(model, state, questions, look))
+
+    def run(self, request: Asked, model: Model, look: Callable[[], None]) -> Scores:
+        """The scores of the prompts that are read."""
+        return model.score(request.written, look)
+
+    def outputs(self, request: Asked, result: Scores, model: Model) -> dict[str, Any]:
         """The scores of a `TextRequest`, as
 
             scores     float64 [sum of counts], question after question: log-probabilities up to a constant
@@ -112,43 +121,40 @@ class TransformersExecutor(Executor):
         `Abandoned`, looked for before each prompt is written and before each pass of the model, and
         `FatalExecutionError` when the device failed. The device has finished on return and on every error.
         """
-        model = self._model
-        if model is None:
-            raise ExecutionFailed("the model is not loaded")
-        state, questions = _read(payload)
-        prompts = self._prompts(model, state, questions, call)
-        written = [prompt for prompt in prompts if any(len(question.options) > 1 for question in prompt.questions)]
-        with devices.settled(model.device.type, lambda: devices.synchronize(model.device)):
-            scores = model.score(written, lambda: check(call))
         found: dict[str, list[float]] = {}
-        for prompt, values in zip(written, scores.values, strict=True):
+        for prompt, values in zip(request.written, result.values, strict=True):
             for question, score in zip(prompt.questions, values, strict=True):
                 named = dict(zip(question.options, score.tolist(), strict=True))
                 found[question.name] = [named[option] for option in _order(question)]
-        answers = [found.get(question["id"], [0.0]) for question in questions]
+        answers = [found.get(question["id"], [0.0]) for question in request.questions]
         flat = np.array([score for answer in answers for score in answer], np.float64)
         if not np.isfinite(flat).all():
             raise NonFinite("the model's scores are not finite")
         return {
             "scores": flat,
             "counts": [len(answer) for answer in answers],
-            "tokens": sum(len(prompt.row.tokens) for prompt in prompts),
-            "processed": scores.processed,
-            "projected": scores.projected,
-            "execution": "shared" if scores.shared else "rows",
+            "tokens": sum(len(prompt.row.tokens) for prompt in request.prompts),
+            "processed": result.processed,
+            "projected": result.projected,
+            "execution": "shared" if result.shared else "rows",
         }
 
-    def close(self) -> None:
-        """Drops the model."""
-        self._model = None
+    def _limit(self, model: Model) -> int:
+        """Most tokens of one prompt."""
+        most = contract.DEFAULT_MAX_TOKENS
+        limit: int = self.options["max_tokens"] or min(most, model.context or most)
+        return limit
 
-    def _prompts(self, model: Model, state: Any, questions: list[dict[str, Any]], call: Call) -> list[Prompt]:
+    def _prompts(
+        self, model: Model, state: Any, questions: list[dict[str, Any]], look: Callable[[], None]
+    ) -> list[Prompt]:
         """The prompts of a request, counted as they are written: what is too long ends there."""
+        limit = self._limit(model)
         groups = [questions] if model.together else [[question] for question in questions]
         prompts: list[Prompt] = []
         total = 0
         for group in groups:
-            check(call)
+            look()
             only = None if model.together else group[0]["id"]
             where = ("questions",) if only is None else ("questions", only)
             what = "the questions" if only is None else f"question {_short(only)!r}"
@@ -165,8 +171,8 @@ class TransformersExecutor(Executor):
             for prompt in written:
                 length = len(prompt.row.tokens)
                 total += length
-                if length > self._limit:
-                    message = f"{what}: the prompt has {length} tokens; the limit is {self._limit}"
+                if length > limit:
+                    message = f"{what}: the prompt has {length} tokens; the limit is {limit}"
                     raise InputRefused(400, "max_tokens_exceeded", where, message)
                 if total > contract.MAX_TOKENS:
                     message = f"more than {contract.MAX_TOKENS} tokens in all prompts; that is the limit of one request"
@@ -176,28 +182,6 @@ class TransformersExecutor(Executor):
                     raise InputRefused(400, "api_usage_error", where, message)
             prompts += written
         return prompts
-
-
-def inspect(path: str | None, progress: Progress) -> list[str]:
-    """What a checkpoint is, line by line, for people. Raises `ConfigurationError` for what cannot be one."""
-    return transformers_checkpoint.inspect(path, progress)
-
-
-_FIELDS: Final = frozenset({"id", "type", "instructions", "criteria"})
-
-
-def _read(payload: object) -> tuple[Any, list[dict[str, Any]]]:
-    """State and questions. The front has validated them; what is checked is that it did."""
-    if not isinstance(payload, TextRequest):
-        raise ExecutionFailed(f"a text request is expected, not {type(payload).__name__}")
-    try:
-        document = json.loads(payload.document)
-        state, questions = document["state"], document["questions"]
-        if not questions or not all(question.keys() == _FIELDS for question in questions):
-            raise ValueError("questions of another form")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ExecutionFailed("the document is not a request of this family") from error
-    return state, questions
 
 
 def _fields(question: Mapping[str, Any]) -> dict[str, Any]:

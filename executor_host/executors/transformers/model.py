@@ -136,6 +136,10 @@ class Model:
         """The scores of all prompts. `check` is called before every pass of the model and ends it by raising."""
         return self._scores(self._reader, prompts, check)
 
+    def close(self) -> None:
+        """Drops the model."""
+        self._pipeline = self._model = self._reader = None  # type: ignore[assignment]
+
     def fit(self, *, execution: str) -> None:
         """Find out what this model can do otherwise than transformers does, and do it from now on.
 
@@ -325,7 +329,7 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
     no such device.
     """
     torch, transformers, target = qwen3_5.prepare(device)
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(checkpoint.folder), "local_files_only": True}
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(checkpoint.path), "local_files_only": True}
     if checkpoint.gguf:
         where["gguf_file"] = checkpoint.gguf
     try:

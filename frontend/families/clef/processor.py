@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from frontend.errors import InternalError, InvalidRequest
-from frontend.families import documents, logits
-from frontend.families.base import Decision, Prepared, Processor
-from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
-from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, printable
+from frontend.errors import InvalidRequest
+from frontend.families import answering, documents, logits
+from frontend.families.base import Decision, Prepared, Processor, context_of
+from frontend.requests.answers import softmax
+from frontend.requests.questions import DecisionRequest, Question
 from protocol.contracts import clef as contract
 from protocol.payloads import TextRequest
 
@@ -45,7 +45,7 @@ class ClefProcessor(Processor):
             message = f"{len(request.questions)} questions; this model decides at most {MAX_QUESTIONS} together"
             raise InvalidRequest.at(("questions",), message, "too_long")
         questions = [{"id": question.id, **documents.fields(question)} for question in request.questions]
-        counts = tuple([_options(question) for question in request.questions])
+        counts = tuple([answering.count(question) for question in request.questions])
         return whole_request(request.state, questions, counts, _Context(request.questions, counts))
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
@@ -53,11 +53,9 @@ class ClefProcessor(Processor):
 
         A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state.
         """
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         rows, tokens, truncated = read(outputs, context.counts)
-        answers = tuple([(q.id, _answer(q, row)) for q, row in zip(context.questions, rows, strict=True)])
+        answers = answering.answers(context.questions, rows, lambda q, row: answering.answer(q, softmax(row), yes=0))
         return Decision(answers, tokens, extras={} if truncated is None else {"x_truncated": truncated})
 
 
@@ -79,21 +77,3 @@ def read(outputs: Sequence[object], counts: Sequence[int]) -> tuple[list[list[fl
     (output,) = outputs
     assert isinstance(output, Mapping)
     return rows, *documents.usage(output)
-
-
-def _options(question: Question) -> int:
-    if isinstance(question, Noul):
-        return 2
-    return len(question.options if isinstance(question, Choice) else question.levels)
-
-
-def _answer(question: Question, row: Sequence[float]) -> Answer:
-    try:
-        values = softmax(row)
-        if isinstance(question, Choice):
-            return choice_answer(question, values)
-        return noul_answer(question, values[0]) if isinstance(question, Noul) else score_answer(question, values)
-    except AnswerError as error:
-        raise InternalError(
-            f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-        ) from None

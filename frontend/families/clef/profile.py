@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from frontend.errors import InternalError, RequestError, TokensExceeded
-from frontend.families.base import Prepared
+from frontend.errors import RequestError, TokensExceeded
+from frontend.families.base import Prepared, context_of
 from frontend.families.clef import grammar, native
 from frontend.families.clef.processor import read, whole_request
 from frontend.families.native import HostView, NativeProfile
@@ -41,9 +41,7 @@ class ClefNative(NativeProfile):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in request order, rounded. A state that was cut is seen in the tokens alone, as with the file."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         rows, tokens, _ = read(outputs, context.counts)
         questions = context.asked.questions
         return {

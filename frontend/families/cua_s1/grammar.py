@@ -2,7 +2,7 @@
 
     bytes --read--> JSON value --parse--> Request
 
-Every refusal is a `Refused` with the original server's status and wording, for the first thing wrong in its own
+Every refusal is a `Refused` in the original server's words, for the first thing wrong in its own
 order: model, state, questions, then each question in turn. Unknown fields are ignored.
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frontend.errors import InvalidRequest
-from frontend.families.cua_s1.prompt import MAX_OPTIONS, MAX_QUESTIONS, Refused
+from frontend.families.cua_s1.prompt import MAX_OPTIONS, MAX_QUESTIONS
+from frontend.families.refusal import Refused
 from frontend.requests import strict_json
 from frontend.requests.questions import Choice, Text
 from protocol.contracts.cua_s1 import MODEL_ID
@@ -41,12 +42,12 @@ def read(body: bytes) -> object:
         fault = error.faults[0]
         if fault.type == "duplicate_key":
             raise _duplicate(body) from None
-        raise Refused(400, f"request body is not valid JSON: {fault.msg}") from None
+        raise Refused(f"request body is not valid JSON: {fault.msg}", reason="form") from None
 
 
 def too_large() -> Refused:
     """For a body above `MAX_BODY_BYTES`, whoever notices."""
-    return Refused(413, "request body too large")
+    return Refused("request body too large", reason="size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,13 @@ class Request:
 def parse(document: object) -> Request:
     """The request in a body's value. Raises `Refused` for the first thing wrong."""
     if not isinstance(document, dict):
-        raise Refused(400, "request body must be a JSON object")
+        raise Refused("request body must be a JSON object", reason="form")
     if document.get("model") != MODEL_ID:
-        raise Refused(422, f"'model' must be '{MODEL_ID}'", ("model",))
+        raise Refused(f"'model' must be '{MODEL_ID}'", ("model",))
     state = checked_state(document.get("state"))
     questions = document.get("questions")
     if not isinstance(questions, dict) or not questions:
-        raise Refused(422, "'questions' must be a non-empty object", ("questions",))
+        raise Refused("'questions' must be a non-empty object", ("questions",))
     check_count(len(questions))
     asked = tuple([_question(name, fields) for name, fields in questions.items()])
     return Request(state, asked)
@@ -77,54 +78,54 @@ def parse(document: object) -> Request:
 def checked_state(state: object) -> Text:
     """The same; `Refused` unless it is text that is not empty."""
     if state in ("", {}, []):
-        raise Refused(422, "'state' must not be empty", ("state",))
+        raise Refused("'state' must not be empty", ("state",))
     if not isinstance(state, (str, dict, list)):
-        raise Refused(422, "'state' must be a string, an object or an array", ("state",))
+        raise Refused("'state' must be a string, an object or an array", ("state",))
     return state
 
 
 def check_count(questions: int) -> None:
     """Raises `Refused` for too many."""
     if questions > MAX_QUESTIONS:
-        raise Refused(413, f"more than {MAX_QUESTIONS} questions", ("questions",))
+        raise Refused(f"more than {MAX_QUESTIONS} questions", ("questions",), reason="size")
 
 
 def unsupported(name: str, kind: str) -> Refused:
     """For a question of a type that other families answer."""
-    return Refused(422, f"question {name!r}: type {kind!r} is not supported", ("questions", name, "type"))
+    return Refused(f"question {name!r}: type {kind!r} is not supported", ("questions", name, "type"))
 
 
 def wrong_options(name: str) -> Refused:
     """For criteria that are no object, or have too few or too many options."""
     message = f"question {name!r}: 'criteria' must be an object with 1 to {MAX_OPTIONS} options"
-    return Refused(422, message, ("questions", name, "criteria"))
+    return Refused(message, ("questions", name, "criteria"))
 
 
 def _question(name: str, fields: object) -> Choice:
     place = ("questions", name)
     if not isinstance(fields, dict):
-        raise Refused(422, f"question {name!r} must be an object", place)
+        raise Refused(f"question {name!r} must be an object", place)
     kind = fields.get("type")
     if kind in ("noul", "score"):
         raise unsupported(name, kind)
     if kind != "choice":
-        raise Refused(422, f"question {name!r}: unknown type {kind!r}", (*place, "type"))
+        raise Refused(f"question {name!r}: unknown type {kind!r}", (*place, "type"))
     if "instructions" not in fields:
-        raise Refused(422, f"question {name!r}: 'instructions' is required", (*place, "instructions"))
+        raise Refused(f"question {name!r}: 'instructions' is required", (*place, "instructions"))
     instructions = fields["instructions"]
     if not (instructions is None or isinstance(instructions, _TEXT)):
-        raise _not_text(name, "instructions", (*place, "instructions"))
+        raise _not_text(f"question {name!r}", (*place, "instructions"))  # in the original's words, which name no field
     criteria = fields.get("criteria")
     if not isinstance(criteria, dict) or not 1 <= len(criteria) <= MAX_OPTIONS:
         raise wrong_options(name)
     for option, description in criteria.items():
         if not (description is None or isinstance(description, _TEXT)):
-            raise _not_text(name, option, (*place, "criteria", option))
+            raise _not_text(f"question {name!r}: {option!r}", (*place, "criteria", option))
     return Choice(name, instructions, tuple(criteria.items()))
 
 
-def _not_text(name: str, field: str, place: tuple[str | int, ...]) -> Refused:
-    return Refused(422, f"question {name!r}: {field!r} must be a string, an object or an array", place)
+def _not_text(what: str, place: tuple[str | int, ...]) -> Refused:
+    return Refused(f"{what} must be a string, an object or an array", place)
 
 
 class _Duplicate(ValueError):
@@ -144,7 +145,7 @@ def _duplicate(body: bytes) -> Refused:
     try:
         json.loads(body, object_pairs_hook=once)
     except _Duplicate as error:
-        return Refused(400, f"duplicate key {error.args[0]!r}")
+        return Refused(f"duplicate key {error.args[0]!r}", reason="form")
     except ValueError as error:
-        return Refused(400, f"request body is not valid JSON: {error}")
-    return Refused(400, "request body is not valid JSON")
+        return Refused(f"request body is not valid JSON: {error}", reason="form")
+    return Refused("request body is not valid JSON", reason="form")

@@ -10,17 +10,21 @@ The input is logits: how they come about is the same for all profiles (`projecti
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log
 from typing import Any, Final
 
 from frontend.errors import InternalError
+from frontend.families.refusal import Reason
 from frontend.requests.questions import Choice
 from protocol.contracts.cua_s1 import MODEL_ID, REVISION
 
 MODEL: Final = f"cua-ai/{MODEL_ID}@{REVISION}:text"
 """What a response calls the model: adapter, revision, modality."""
+
+STATUS: Final[Mapping[Reason, int]] = {"form": 400, "invalid": 422, "tokens": 413, "size": 413}
+"""Of a refusal, by its reason."""
 
 INFERENCE_FAILED: Final = "inference failed"
 """The `detail` of every 500; its cause is for the log only."""

@@ -19,15 +19,17 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.base import Decision, Prepared
+from frontend.errors import InternalError
+from frontend.families import answering
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.cua_s1 import grammar
 from frontend.families.cua_s1.checkpoint import Tokenizer, load
 from frontend.families.cua_s1.projection import Letters
-from frontend.families.cua_s1.prompt import MAX_OPTIONS, Refused, prompts
-from frontend.requests.answers import Answer, AnswerError, choice_answer, softmax
-from frontend.requests.questions import Choice, DecisionRequest, Noul, Text, printable
+from frontend.families.cua_s1.prompt import MAX_OPTIONS, prompts
+from frontend.families.refusal import Refused
+from frontend.requests.answers import Answer, softmax
+from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Text
 from protocol.contracts import cua_s1 as contract
 from protocol.payloads import PromptRequest
 
@@ -83,14 +85,9 @@ class CuaS1Processor(CheckpointProcessor[Tokenizer]):
             grammar.checked_state(request.state)
             grammar.check_count(len(request.questions))
             questions = tuple([_choice(question) for question in request.questions])
-        except Refused as error:
-            if error.status == 413:
-                raise RequestTooLarge(error.message) from None
-            raise InvalidRequest.at(error.place, error.message, "value_error") from None
-        try:
             return self.compile(request.state, questions)
         except Refused as error:
-            raise TokensExceeded(error.message) from None
+            raise error.for_systemone() from None
 
     def absorb(self, prepared: Prepared, index: int, output: object) -> tuple[float, ...]:
         """The logits of the options of question `index`. Raises `InternalError` when they are not finite, so that
@@ -103,14 +100,13 @@ class CuaS1Processor(CheckpointProcessor[Tokenizer]):
     def settled(self, prepared: Prepared, index: int, kept: object) -> Sequence[tuple[str, Answer]]:
         """A unit is a question, so its answer is known when it has run."""
         question = asked(prepared).questions[index]
-        return ((question.id, _answer(question, kept)),) if isinstance(kept, tuple) else ()
+        return answering.answers((question,), (kept,), _answer) if isinstance(kept, tuple) else ()
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from what `absorb` has kept of each question."""
         request = asked(prepared)
         rows = logits(prepared, outputs)
-        pairs = zip(request.questions, rows, strict=True)
-        answers = tuple([(question.id, _answer(question, row)) for question, row in pairs])
+        answers = answering.answers(request.questions, rows, _answer)
         return Decision(answers, input_tokens=request.input_tokens)
 
 
@@ -125,9 +121,7 @@ def logits(prepared: Prepared, outputs: Sequence[object]) -> list[tuple[float, .
 
 def asked(prepared: Prepared) -> Asked:
     """What `compile` has kept of a request; `InternalError` when it was not this family's."""
-    if not isinstance(prepared.context, Asked):
-        raise InternalError("the request was prepared by another family")
-    return prepared.context
+    return context_of(prepared, Asked)
 
 
 def _choice(question: object) -> Choice:
@@ -139,9 +133,5 @@ def _choice(question: object) -> Choice:
     return question
 
 
-def _answer(question: Choice, row: Sequence[float]) -> Answer:
-    try:
-        return choice_answer(question, softmax(row))
-    except AnswerError as error:
-        name = printable(question.id)
-        raise InternalError(f'the model\'s answer to question "{name}" is not usable: {error}') from None
+def _answer(question: Question, row: Sequence[float]) -> Answer:
+    return answering.answer(question, softmax(row))

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, cast
 from frontend.families.base import Prepared
 from frontend.families.cua_s1 import grammar, native
 from frontend.families.cua_s1.processor import CuaS1Processor, asked, logits
-from frontend.families.cua_s1.prompt import Refused
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
+from frontend.families.refusal import Refused
 
 
 class CuaS1Native(NativeProfile):
@@ -37,7 +37,7 @@ class CuaS1Native(NativeProfile):
             request = grammar.parse(grammar.read(body))
             return self._family.compile(request.state, request.choices)
         except Refused as error:
-            raise NativeRefusal(error.status, error.message) from None
+            raise NativeRefusal(native.STATUS[error.reason], error.message) from None
 
     def absorb(self, prepared: Prepared, index: int, output: object) -> object:
         """The logits of question `index`."""

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from frontend.families.refusal import Refused
 from frontend.requests.questions import Choice, Text
 from protocol.contracts.cua_s1 import CHAT, LETTERS, MAX_PROMPT_TOKENS, SYSTEM, USER
 
@@ -25,17 +26,6 @@ MAX_QUESTIONS: Final = 64
 
 Encode: TypeAlias = Callable[[str], list[int]]
 """The token ids of a string, without added special tokens. Safe to call from several threads at once."""
-
-
-class Refused(ValueError):
-    """A request this model cannot be asked. `message` is public and is the body's `detail` in the family's own
-    dialect, `status` its status there; `place` leads to what is wrong from the body's root."""
-
-    def __init__(self, status: int, message: str, place: tuple[str | int, ...] = ()) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.place = place
 
 
 def json_text(value: Text) -> str:
@@ -79,6 +69,6 @@ def prompts(state: Text, questions: Sequence[Choice], encode: Encode) -> list[li
         tokens = encode(chat_text(text, question))
         if len(tokens) > MAX_PROMPT_TOKENS:
             message = f"question {question.id!r}: {len(tokens)} prompt tokens, over {MAX_PROMPT_TOKENS}"
-            raise Refused(413, message, ("questions", question.id))
+            raise Refused(message, ("questions", question.id), reason="tokens")
         made.append(tokens)
     return made

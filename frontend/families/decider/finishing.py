@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, isfinite, log1p
 
-from frontend.errors import InternalError
-from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
-from frontend.requests.questions import Choice, Noul, Question, printable
+from frontend.families import answering
+from frontend.requests.answers import Answer, AnswerError, softmax
+from frontend.requests.questions import Choice, Noul, Question
 from protocol.contracts.decider import Temperatures
 
 
@@ -28,26 +28,15 @@ def answers(
 
     Raises `InternalError` when a logit is not finite.
     """
-    done: list[tuple[str, Answer]] = []
-    start = 0
-    for question in questions:
-        count = 1 if isinstance(question, (Choice, Noul)) else len(question.levels)
-        try:
-            done.append((question.id, _answer(question, rows[start : start + count], temperatures)))
-        except AnswerError as error:
-            raise InternalError(
-                f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-            ) from None
-        start += count
-    return tuple(done)
+    counts = [1 if isinstance(question, (Choice, Noul)) else len(question.levels) for question in questions]
+    return answering.answers(questions, answering.split(rows, counts), lambda q, mine: _answer(q, mine, temperatures))
 
 
 def _answer(question: Question, rows: Sequence[Sequence[float]], temperatures: Temperatures) -> Answer:
-    if isinstance(question, Choice):
-        return choice_answer(question, softmax(rows[0], temperatures.choice))
-    if isinstance(question, Noul):
-        return noul_answer(question, softmax(rows[0], temperatures.noul)[1])
-    return score_answer(question, softmax([log_fit(no, yes, temperatures.score) for no, yes in rows]))
+    if isinstance(question, (Choice, Noul)):
+        temperature = temperatures.choice if isinstance(question, Choice) else temperatures.noul
+        return answering.answer(question, softmax(rows[0], temperature))
+    return answering.answer(question, softmax([log_fit(no, yes, temperatures.score) for no, yes in rows]))
 
 
 def log_fit(no: float, yes: float, temperature: float) -> float:

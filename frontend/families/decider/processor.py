@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from frontend.errors import InternalError, InvalidRequest
+from frontend.errors import InvalidRequest
 from frontend.families import documents, logits
-from frontend.families.base import Decision, Prepared
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.decider import finishing, rendering
 from frontend.families.decider.checkpoint import Checkpoint, load
-from frontend.families.decider.rendering import Rendered
 from frontend.families.decider.rows import Compiled, compile_rows
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
@@ -64,7 +63,7 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
         """
         checkpoint = self.checkpoint
         try:
-            questions = [_rendered(question) for question in request.questions]
+            questions = [documents.rendered(question, rendering.question) for question in request.questions]
             truncate = bool(self.options["truncate"])
             compiled = compile_rows(request.state, questions, checkpoint.vocabulary, truncate=truncate)
         except Refused as error:
@@ -80,9 +79,7 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
 
         A state that was cut is reported as `x_truncated: {"kept", "total"}`, in tokens of the state part.
         """
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         rows = logits.read(outputs, context.payload.candidates.tolist())
         answers = finishing.answers(context.questions, rows, context.temperatures)
         compiled = context.compiled
@@ -90,18 +87,3 @@ class DeciderProcessor(CheckpointProcessor[Checkpoint]):
         if compiled.state_tokens < compiled.whole_state_tokens:
             extras["x_truncated"] = {"kept": compiled.state_tokens, "total": compiled.whole_state_tokens}
         return Decision(answers, input_tokens=compiled.input_tokens, extras=extras)
-
-
-def _rendered(question: Question) -> Rendered:
-    """A System One question in the family's grammar.
-
-    Instructions that are null are missing here. (The family renders an explicit null as the text `null`, which
-    is no question, and refuses missing ones; this dialect does not tell them apart.)
-    """
-    fields = documents.fields(question)
-    if fields["instructions"] is None:
-        del fields["instructions"]
-    try:
-        return rendering.question(question.id, fields)
-    except Refused as error:
-        raise error.below("questions") from None

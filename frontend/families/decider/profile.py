@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
-from frontend.errors import InternalError
 from frontend.families import logits
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.decider import grammar, native
 from frontend.families.decider.processor import DeciderProcessor
 from frontend.families.decider.rendering import Rendered
@@ -69,9 +68,7 @@ class DeciderNative(NativeProfile):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in float32 and rounded, in request order."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         answers: dict[str, Any] = {}
         payload = context.compiled.payload
         if payload is not None:

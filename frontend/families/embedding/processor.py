@@ -14,13 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families.base import Decision, Prepared
+from frontend.families import answering
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.embedding import rendering
 from frontend.families.embedding.checkpoint import Checkpoint, Encoded, load
 from frontend.families.embedding.rendering import Reading
-from frontend.requests.answers import AnswerError
-from frontend.requests.questions import DecisionRequest, printable
+from frontend.requests.questions import DecisionRequest
 from protocol.contracts import embedding as contract
 from protocol.contracts.embedding import MAX_TOKENS
 from protocol.payloads import RowsRequest
@@ -85,26 +85,19 @@ class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from the one output `{"cosines": float32 [texts], ...}`."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         found = _cosines(outputs, sum([len(reading.texts) for reading in context.readings]))
         scale: float = self.options["scale"]
-        answers, start = [], 0
-        for reading in context.readings:
-            end = start + len(reading.texts)
-            try:
-                answers.append((reading.question.id, rendering.answer(reading, found[start:end], scale)))
-            except AnswerError as error:
-                name = printable(reading.question.id)
-                raise InternalError(f'the model\'s answer to question "{name}" is not usable: {error}') from None
-            start = end
+        parts = answering.split(found, [len(reading.texts) for reading in context.readings])
+        pairs = zip(context.readings, parts, strict=True)
+        questions = [reading.question for reading in context.readings]
+        answers = answering.answers(questions, pairs, lambda _, pair: rendering.answer(*pair, scale))
         extras: dict[str, object] = {}
         if weak := [reading.question.id for reading in context.readings if reading.weak]:
             extras["x_statement"] = weak
         if context.kept < context.total:
             extras["x_truncated"] = {"kept": context.kept, "total": context.total}
-        return Decision(tuple(answers), input_tokens=context.kept, extras=extras)
+        return Decision(answers, input_tokens=context.kept, extras=extras)
 
 
 def _place(readings: Sequence[Reading], row: int) -> str:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontend.errors import InternalError
+from frontend.families import answering
 from frontend.families.logits import read
-from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
-from frontend.requests.questions import Choice, Noul, Question, printable
+from frontend.requests.answers import Answer, softmax
+from frontend.requests.questions import Choice, Noul, Question
 from protocol.contracts.laya import Temperatures
 
 if TYPE_CHECKING:
@@ -58,15 +59,7 @@ def answers(
     questions: Sequence[Question], logits: Sequence[Logits], temperatures: Temperatures
 ) -> tuple[tuple[str, Answer], ...]:
     """One answer per question, in order."""
-    done: list[tuple[str, Answer]] = []
-    for question, found in zip(questions, logits, strict=True):
-        try:
-            done.append((question.id, _answer(question, found.options, temperatures)))
-        except AnswerError as error:
-            raise InternalError(
-                f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-            ) from None
-    return tuple(done)
+    return answering.answers(questions, logits, lambda q, found: _answer(q, found.options, temperatures))
 
 
 def act_probability(found: Logits) -> float:
@@ -75,9 +68,5 @@ def act_probability(found: Logits) -> float:
 
 
 def _answer(question: Question, logits: Sequence[float], temperatures: Temperatures) -> Answer:
-    count = len(logits)
-    if isinstance(question, Choice):
-        return choice_answer(question, softmax(logits, temperatures.of("choice", count)))
-    if isinstance(question, Noul):
-        return noul_answer(question, softmax(logits, temperatures.of("noul", count))[1])
-    return score_answer(question, softmax(logits, temperatures.of("score", count)))
+    kind = "choice" if isinstance(question, Choice) else "noul" if isinstance(question, Noul) else "score"
+    return answering.answer(question, softmax(logits, temperatures.of(kind, len(logits))))

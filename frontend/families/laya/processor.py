@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from frontend.errors import InternalError, InvalidRequest
+from frontend.errors import InvalidRequest
 from frontend.families import documents
-from frontend.families.base import Decision, Prepared
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
-from frontend.families.laya.rendering import Rendered
 from frontend.families.laya.rows import Compiled, compile_rows
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
@@ -60,7 +59,7 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
         """
         checkpoint = self.checkpoint
         try:
-            questions = [_rendered(question) for question in request.questions]
+            questions = [documents.rendered(question, rendering.question) for question in request.questions]
             truncate = bool(self.options["truncate"])
             compiled = compile_rows(request.state, questions, checkpoint.encode, checkpoint.special, truncate=truncate)
         except Refused as error:
@@ -80,9 +79,7 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
         `x_act_probability` gives the model's second number for each question. What was cut is reported as
         `x_truncated: {"kept", "total"}`, in tokens of all rows.
         """
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         compiled = context.compiled
         assert compiled.payload is not None
         logits = finishing.read_logits(outputs, compiled.payload)
@@ -95,14 +92,3 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
         if compiled.tokens < compiled.whole_tokens:
             extras["x_truncated"] = {"kept": compiled.tokens, "total": compiled.whole_tokens}
         return Decision(answers, input_tokens=compiled.tokens, extras=extras)
-
-
-def _rendered(question: Question) -> Rendered:
-    """A System One question in the family's grammar. Instructions that are null are missing here."""
-    fields = documents.fields(question)
-    if fields["instructions"] is None:
-        del fields["instructions"]
-    try:
-        return rendering.question(question.id, fields)
-    except Refused as error:
-        raise error.below("questions") from None

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
-from frontend.errors import InternalError
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.laya import finishing, grammar, native
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.rendering import Rendered
@@ -62,9 +61,7 @@ class LayaNative(NativeProfile):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in float32 and rounded, in request order."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         compiled = context.compiled
         answers: dict[str, Any] = {}
         if compiled.payload is not None:

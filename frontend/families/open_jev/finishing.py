@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from frontend.errors import InternalError
-from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
-from frontend.requests.questions import Choice, Noul, Question, printable
+from frontend.families import answering
+from frontend.requests.answers import Answer, softmax
+from frontend.requests.questions import Noul, Question
 
 if TYPE_CHECKING:
     from protocol.payloads import RowsRequest
@@ -46,31 +47,15 @@ def answers(
 
     Raises `InternalError` when a score is not finite.
     """
-    done: list[tuple[str, Answer]] = []
-    start = 0
-    for question in questions:
-        count = candidates(question)
-        try:
-            done.append((question.id, _answer(question, scores[start : start + count], temperature)))
-        except AnswerError as error:
-            raise InternalError(
-                f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-            ) from None
-        start += count
-    return tuple(done)
+    parts = answering.split(scores, map(candidates, questions))
+    return answering.answers(questions, parts, lambda q, mine: _answer(q, mine, temperature))
 
 
 def candidates(question: Question) -> int:
     """How many prompts a question becomes."""
-    if isinstance(question, Noul):
-        return 1
-    return len(question.options) if isinstance(question, Choice) else len(question.levels)
+    return 1 if isinstance(question, Noul) else answering.count(question)
 
 
 def _answer(question: Question, scores: Sequence[float], temperature: float) -> Answer:
-    if isinstance(question, Noul):
-        return noul_answer(question, softmax([0.0, *scores], temperature)[1])
-    probabilities = softmax(scores, temperature)
-    if isinstance(question, Choice):
-        return choice_answer(question, probabilities)
-    return score_answer(question, probabilities)
+    logits = [0.0, *scores] if isinstance(question, Noul) else scores
+    return answering.answer(question, softmax(logits, temperature))

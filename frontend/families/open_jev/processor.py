@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from frontend.errors import InternalError
 from frontend.families import documents
-from frontend.families.base import Decision, Prepared
+from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.open_jev import finishing, rendering
 from frontend.families.open_jev.checkpoint import Checkpoint, load
-from frontend.families.open_jev.rendering import Rendered
 from frontend.families.open_jev.rows import check_candidates, check_questions
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
@@ -73,7 +71,7 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
         checkpoint = self.checkpoint
         try:
             check_questions(len(request.questions))
-            questions = [_rendered(question) for question in request.questions]
+            questions = [documents.rendered(question, rendering.question) for question in request.questions]
             check_candidates(questions)
             compiled = checkpoint.compile(request.state, questions)
         except Refused as error:
@@ -84,17 +82,7 @@ class OpenJevProcessor(CheckpointProcessor[Checkpoint]):
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from the output that `finishing.read_scores` describes."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         scores = finishing.read_scores(outputs, context.payload)
         answers = finishing.answers(context.questions, scores, context.temperature)
         return Decision(answers, input_tokens=context.tokens)
-
-
-def _rendered(question: Question) -> Rendered:
-    """A System One question in the family's grammar."""
-    try:
-        return rendering.question(question.id, documents.fields(question))
-    except Refused as error:
-        raise error.below("questions") from None

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from frontend.errors import InternalError
-from frontend.families.base import Prepared
+from frontend.families.base import Prepared, context_of
 from frontend.families.native import HostView, NativeProfile, NativeRefusal
 from frontend.families.open_jev import finishing, grammar, native
 from frontend.families.open_jev.checkpoint import Checkpoint
@@ -54,9 +53,7 @@ class OpenJevNative(NativeProfile):
     def finish(self, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Mapping[str, Any]:
         """The answers in request order, and what was read. `inference_seconds` begins after the tokenizing here,
         which the original counts in."""
-        context = prepared.context
-        if not isinstance(context, _Context):
-            raise InternalError("the request was prepared by another family")
+        context = context_of(prepared, _Context)
         terms, compiled = context.checkpoint.terms, context.compiled
         scores = finishing.read_scores(outputs, compiled.payload)
         (output,) = outputs

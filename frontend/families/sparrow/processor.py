@@ -15,9 +15,9 @@ from json.encoder import encode_basestring
 from typing import Final
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families import documents
+from frontend.families import answering, documents
 from frontend.families.base import Decision, Prepared, Processor
-from frontend.requests.answers import Answer, AnswerError, choice_answer, normalise, noul_answer, score_answer
+from frontend.requests.answers import Answer, normalise
 from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, Score, Text, printable
 from protocol.contracts import sparrow as contract
 from protocol.payloads import TextRequest
@@ -74,9 +74,7 @@ class SparrowProcessor(Processor):
         output = _Output.read(outputs)
         if len(output.probabilities) != len(questions):
             raise InternalError(f"the model gave {len(output.probabilities)} answers to {len(questions)} questions")
-        answers = tuple(
-            [(q.id, _answer(q, p)) for q, p in zip(questions, output.probabilities, strict=True)],
-        )
+        answers = answering.answers(questions, output.probabilities, _answer)
         extras = {} if output.truncated is None else {"x_truncated": output.truncated}
         return Decision(answers, input_tokens=output.tokens, extras=extras)
 
@@ -198,15 +196,4 @@ def _answer(question: Question, probabilities: object) -> Answer:
         raise InternalError(f'the model\'s answer to question "{printable(question.id)}" is not a list of numbers')
     else:
         values = probabilities
-    try:
-        if isinstance(question, Choice):
-            return choice_answer(question, values)
-        if isinstance(question, Noul):
-            if len(values) != 2:
-                raise AnswerError(f"{len(values)} probabilities for 2 candidates")
-            return noul_answer(question, normalise(values)[1])
-        return score_answer(question, values)
-    except AnswerError as error:
-        raise InternalError(
-            f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-        ) from None
+    return answering.answer(question, normalise(values) if isinstance(question, Noul) else values)

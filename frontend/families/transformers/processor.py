@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frontend.errors import InternalError, RequestTooLarge
-from frontend.families import documents
+from frontend.families import answering, documents
 from frontend.families.base import Decision, Prepared, Processor
-from frontend.requests.answers import Answer, AnswerError, choice_answer, noul_answer, score_answer, softmax
-from frontend.requests.questions import Choice, DecisionRequest, Noul, Question, printable
+from frontend.requests.answers import softmax
+from frontend.requests.questions import DecisionRequest, Question
 from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
 
@@ -54,12 +54,9 @@ class TransformersProcessor(Processor):
         scores, counts, tokens = _read(outputs)
         if len(counts) != len(questions) or sum(counts) != len(scores):
             raise InternalError(f"the model gave {len(counts)} answers to {len(questions)} questions")
-        answers: list[tuple[str, Answer]] = []
-        start = 0
-        for question, count in zip(questions, counts, strict=True):
-            answers.append((question.id, _answer(question, scores[start : start + count])))
-            start += count
-        return Decision(tuple(answers), input_tokens=tokens)
+        parts = answering.split(scores, counts)
+        answers = answering.answers(questions, parts, lambda q, mine: answering.answer(q, softmax(mine)))
+        return Decision(answers, input_tokens=tokens)
 
 
 def _read(outputs: Sequence[object]) -> tuple[list[float], list[int], int]:
@@ -73,19 +70,3 @@ def _read(outputs: Sequence[object]) -> tuple[list[float], list[int], int]:
     if not all(type(count) is int and count > 0 for count in counts):
         raise InternalError("the model's output has a count that is none")
     return scores.tolist(), list(counts), tokens
-
-
-def _answer(question: Question, scores: Sequence[float]) -> Answer:
-    try:
-        probabilities = softmax(scores)
-        if isinstance(question, Choice):
-            return choice_answer(question, probabilities)
-        if isinstance(question, Noul):
-            if len(probabilities) != 2:
-                raise AnswerError(f"{len(probabilities)} scores for 2 candidates")
-            return noul_answer(question, probabilities[1])
-        return score_answer(question, probabilities)
-    except AnswerError as error:
-        raise InternalError(
-            f'the model\'s answer to question "{printable(question.id)}" is not usable: {error}'
-        ) from None

@@ -156,6 +156,24 @@ def test_neighbours_and_padding_do_not_reach_a_row(read: Callable[..., Any], alo
     assert np.abs(turned - expected[order]).max() < TOLERANCE
 
 
+@pytest.mark.parametrize("execution", ["rows", "packed", "shared", "auto"])
+def test_equal_rows_are_equal_to_the_last_bit(model: Any, execution: Execution) -> None:
+    """In a packed group they would differ by their neighbours, and a tie between two levels would be broken; they are
+    read once, and counted so."""
+    rows, _ = request(8, 70, [(3, [40, 5, 61, 9])])
+    again = [rows[1], *rows, rows[1], rows[3], rows[1]]
+    backbone = Qwen35(model.model, Settings(execution=execution))
+    reading = backbone.read(again, [0] * len(again), lambda: None)
+    hidden = reading.hidden.numpy()
+    assert hidden.shape == (8, 64)
+    for place in (2, 5, 7):
+        assert np.array_equal(hidden[0], hidden[place])
+    assert np.array_equal(hidden[4], hidden[6])
+    assert reading.processed <= sum(map(len, rows))
+    found = backbone.read([rows[1], rows[0], rows[2], rows[3]], [0] * 4, lambda: None).hidden.numpy()
+    assert np.array_equal(hidden[[0, 1, 3, 4]], found), "as if the others had not been there"
+
+
 def test_what_the_padding_holds_does_not_matter(model: Any) -> None:
     """Junk on the right of a row changes nothing, bit for bit: no layer looks to the right."""
     backbone = Qwen35(model.model, Settings(execution="packed"))

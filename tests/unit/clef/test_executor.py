@@ -146,7 +146,7 @@ def test_a_warm_up_that_is_no_decision_stops_the_start(folder: Path, monkeypatch
     with pytest.raises(ConfigurationError, match=r"warm-up decision failed: schema requires \d+ tokens"):
         start(folder, max_length=100)
     made = ClefExecutor(str(folder), {"device": "cpu"})
-    with pytest.raises(ConfigurationError, match="not loaded"):
+    with pytest.raises(ConfigurationError, match="comes after the load"):
         made.warm_up()
 
 
@@ -156,12 +156,12 @@ def test_a_warm_up_that_is_no_decision_stops_the_start(folder: Path, monkeypatch
 def test_the_backbone_reads_as_transformers_does(folder: Path, executor: ClefExecutor) -> None:
     """The hidden state of every position, against the published model class with its vision tower."""
     judge = transformers.Qwen3_5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    assert executor._backbone is not None
+    assert executor._model is not None
     for length in (1, 63, 64, 65, 300):
         tokens = np.random.default_rng(length).integers(0, 300, length).astype(np.int32)
         with torch.no_grad():
             expected = judge.model.language_model(torch.from_numpy(tokens[None].astype(np.int64))).last_hidden_state[0]
-        found = executor._backbone.read_all(tokens, lambda: None)
+        found = executor._model.backbone.read_all(tokens, lambda: None)
         assert found.shape == (length, tiny_clef.HEAD.hidden_size)
         assert float((found - expected).abs().max()) < TOLERANCE
 
@@ -169,8 +169,8 @@ def test_the_backbone_reads_as_transformers_does(folder: Path, executor: ClefExe
 def test_lexical_vectors_are_rows_of_the_lm_head(folder: Path, executor: ClefExecutor) -> None:
     """And not of the embedding, which is another table in this model."""
     judge = transformers.Qwen3_5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    assert executor._head is not None
-    found = executor._head._lexical(np.array([5, 6, 7, 8], np.int32), [(1, 3)])
+    assert executor._model.head is not None
+    found = executor._model.head._lexical(np.array([5, 6, 7, 8], np.int32), [(1, 3)])
     assert torch.allclose(found[0], judge.lm_head.weight[6:8].mean(0), atol=1e-6)
     assert not torch.allclose(found[0], judge.get_input_embeddings().weight[6:8].mean(0), atol=1e-2)
 
@@ -207,8 +207,8 @@ def test_the_same_request_gives_the_same_bytes(executor: ClefExecutor) -> None:
 def test_half_precision_answers_nearly_the_same(folder: Path, executor: ClefExecutor) -> None:
     """What a GPU computes in by default, here on the CPU: backbone and head in bfloat16, logits widened."""
     made = start(folder, dtype="bfloat16")
-    assert made._head is not None
-    assert {tensor.dtype for tensor in made._head._tensors.values()} == {torch.bfloat16}
+    assert made._model is not None
+    assert {tensor.dtype for tensor in made._model.head._tensors.values()} == {torch.bfloat16}
     for found, expected in zip(logits(made), logits(executor), strict=True):
         assert found.dtype == np.float32
         assert np.abs(found - expected).max() < 0.1
@@ -271,7 +271,7 @@ def test_a_document_that_is_no_request_is_the_senders_mistake(executor: ClefExec
 
 def test_another_payload_is_refused(executor: ClefExecutor) -> None:
     """Of another family."""
-    with pytest.raises(ExecutionFailed, match="text request"):
+    with pytest.raises(ExecutionFailed, match="TextRequest"):
         executor.execute(PromptRequest(np.zeros(1, np.int32)), FakeCall())
 
 
@@ -283,7 +283,7 @@ def test_numbers_that_are_none_are_never_answered(executor: ClefExecutor, monkey
         hidden[-1, 0] = float("nan")
         return hidden
 
-    monkeypatch.setattr(executor._backbone, "read_all", spoiled)
+    monkeypatch.setattr(executor._model.backbone, "read_all", spoiled)
     with pytest.raises(NonFinite, match="not finite"):
         executor.execute(request(), FakeCall())
 
@@ -291,9 +291,9 @@ def test_numbers_that_are_none_are_never_answered(executor: ClefExecutor, monkey
 def test_a_device_error_is_fatal_and_others_are_not(executor: ClefExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that has run out is one; a bug is passed on for the host to judge. The device is waited for either way."""
     waits: list[int] = []
-    backbone = executor._backbone
-    assert backbone is not None
-    monkeypatch.setattr(backbone, "synchronize", lambda: waits.append(1))
+    assert executor._model is not None
+    backbone = executor._model.backbone
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waits.append(1))
     for error, expected in ((MemoryError(), FatalExecutionError), (RuntimeError("a bug"), RuntimeError)):
 
         def fail(tokens: Any, check: Any, error: Exception = error) -> Any:

@@ -577,8 +577,8 @@ def test_bfloat16_states_are_widened(base: Path) -> None:
     state = rough.state(range(100, 150))
     assert np.array_equal(torch.from_numpy(state.copy()).bfloat16().float().numpy(), state)
     for one, other in zip(
-        rough.executor._backbone._model.parameters(),  # type: ignore[union-attr]
-        exact.executor._backbone._model.parameters(),  # type: ignore[union-attr]
+        rough.executor._model._model.parameters(),  # type: ignore[union-attr]
+        exact.executor._model._model.parameters(),  # type: ignore[union-attr]
         strict=True,
     ):
         assert torch.equal(one.float(), other)
@@ -609,7 +609,7 @@ def test_a_device_without_memory_is_fatal(both: Both, monkeypatch: pytest.Monkey
     def fail(*arguments: object) -> None:
         raise raised
 
-    monkeypatch.setattr(both.executor._backbone, "read", fail)
+    monkeypatch.setattr(both.executor._model, "read", fail)
     payload = PromptRequest(np.ones(3, np.int32))
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         both.executor.execute(payload, FakeCall())

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from frontend.families.cua_s1 import grammar
-from frontend.families.cua_s1.prompt import Refused
+from frontend.families.cua_s1.native import STATUS
+from frontend.families.refusal import Refused
 from tests.unit.cua_s1.helpers import choice, native
 
 MODEL = "'model' must be 'cua-s1-4b-0.2'"
@@ -19,7 +20,7 @@ OPTIONS = "question 'q': 'criteria' must be an object with 1 to 26 options"
 def refused(body: bytes) -> tuple[int, str]:
     with pytest.raises(Refused) as caught:
         grammar.parse(grammar.read(body))
-    return caught.value.status, caught.value.message
+    return STATUS[caught.value.reason], caught.value.message
 
 
 BROKEN = {
@@ -82,10 +83,7 @@ WRONG: list[tuple[Any, int, str]] = [
     (native({"q": {}}), 422, "question 'q': unknown type None"),
     (native({"q": choice("a") | {"type": ["choice"]}}), 422, "question 'q': unknown type ['choice']"),
     (native({"q": {"type": "choice", "criteria": {"a": None}}}), 422, "question 'q': 'instructions' is required"),
-    *(
-        (native({"q": choice("a", instructions=bad)}), 422, f"question 'q': 'instructions' {TEXT}")
-        for bad in (1, False)
-    ),
+    *((native({"q": choice("a", instructions=bad)}), 422, f"question 'q' {TEXT}") for bad in (1, False)),
     *((native({"q": choice() | {"criteria": bad}}), 422, OPTIONS) for bad in ({}, [], ["a"], None, "a", 3)),
     (native({"q": {"type": "choice", "instructions": None}}), 422, OPTIONS),
     (native({"q": choice(*[str(index) for index in range(27)])}), 422, OPTIONS),
@@ -112,7 +110,7 @@ def test_the_first_thing_wrong_is_named() -> None:
         ({"state": "s"}, "'questions' must be a non-empty object"),
         ({"questions": {"z": 1, **many}}, "more than 64 questions"),
         ({"questions": {"a": wrong, "b": 1}}, "question 'a': unknown type 'x'"),
-        ({"questions": {"a": wrong | {"type": "choice"}, "b": 1}}, f"question 'a': 'instructions' {TEXT}"),
+        ({"questions": {"a": wrong | {"type": "choice"}, "b": 1}}, f"question 'a' {TEXT}"),
         ({"questions": {"a": choice() | {"criteria": []}, "b": 1}}, OPTIONS.replace("'q'", "'a'")),
         ({"questions": {"a": choice(x=1), "b": 1}}, f"question 'a': 'x' {TEXT}"),
         ({"questions": {"a": choice("x"), "b": 1}}, "question 'b' must be an object"),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from frontend.families.cua_s1.processor import CuaS1Processor
-from frontend.families.cua_s1.prompt import Refused, chat_text, json_text, label, prompts, user_text
+from frontend.families.cua_s1.prompt import chat_text, json_text, label, prompts, user_text
+from frontend.families.refusal import Refused
 from frontend.requests.questions import Choice
 from protocol.contracts.cua_s1 import CHAT, MAX_PROMPT_TOKENS, SYSTEM
 from tests.unit.cua_s1.helpers import FIXTURE, FIXTURE_STATE
@@ -150,5 +151,5 @@ def test_the_longest_prompt() -> None:
     assert [len(tokens) for tokens in prompts("s", questions[:1], encode)] == [16_384]
     with pytest.raises(Refused) as caught:
         prompts("s", questions, encode)
-    assert (caught.value.status, caught.value.message) == (413, "question 'long': 16385 prompt tokens, over 16384")
+    assert (caught.value.reason, caught.value.message) == ("tokens", "question 'long': 16385 prompt tokens, over 16384")
     assert not any("never" in text for text in asked)

@@ -465,8 +465,8 @@ def test_numbers_that_are_none_are_an_error(folder: Path, value: float) -> None:
         executor.execute(request, FakeCall())
     executor._head[1:3, 0] = 0.0
     executor.execute(request, FakeCall())
-    assert executor._backbone is not None
-    executor._backbone._model.norm.weight[5] = value
+    assert executor._model is not None
+    executor._model._model.norm.weight[5] = value
     with pytest.raises(NonFinite):
         executor.execute(request, FakeCall())
 
@@ -474,7 +474,7 @@ def test_numbers_that_are_none_are_an_error(folder: Path, value: float) -> None:
 def test_a_device_without_memory_is_fatal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is waited for all the same; other errors pass as they are."""
     executor = start(folder)
-    backbone = executor._backbone
+    backbone = executor._model
     assert backbone is not None
     waited: list[str] = []
     raised: Exception = torch.OutOfMemoryError("CUDA out of memory")
@@ -483,7 +483,7 @@ def test_a_device_without_memory_is_fatal(folder: Path, monkeypatch: pytest.Monk
         raise raised
 
     monkeypatch.setattr(backbone, "read", fail)
-    monkeypatch.setattr(backbone, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append("waited"))
     request = rows_request([[1]], [2], [0])
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         executor.execute(request, FakeCall())

@@ -167,13 +167,13 @@ def test_many_texts_go_through_the_model_in_a_few_passes(folder: Path, monkeypat
     """A question's texts by their length, and never more of them at once than the bounds say."""
     executor = start(folder)
     seen: list[tuple[int, int]] = []
-    passed = executor._pass
+    passed = executor._model.read
 
     def watched(rows: Any) -> Any:
         seen.append((len(rows), len(rows) * max(map(len, rows))))
         return passed(rows)
 
-    monkeypatch.setattr(executor, "_pass", watched)
+    monkeypatch.setattr(executor._model, "read", watched)
     group = [[2, *[60 + n % 40] * (1 + n % 22), 3] for n in range(255)]
     vectors = reference(folder, [*STATE, *group])
     output = run(executor, STATE, group)
@@ -266,7 +266,8 @@ def test_vectors_that_are_none_are_non_finite(executor: EmbeddingExecutor, monke
     rows = [[2, 90, 91, 3]]
     for value in (np.nan, np.inf, 0.0):
         with monkeypatch.context() as patched:
-            patched.setattr(executor, "_pass", lambda rows, value=value: np.full((len(rows), SIZE), value, np.float32))
+            spoiled = np.full((len(rows), SIZE), value, np.float32)
+            patched.setattr(executor._model, "read", lambda rows, spoiled=spoiled: spoiled)
             with pytest.raises(NonFinite):
                 run(executor, rows, OPTIONS)
     assert np.isfinite(run(executor, rows, OPTIONS)["cosines"]).all()
@@ -280,7 +281,7 @@ def test_no_memory_left_is_fatal(executor: EmbeddingExecutor, monkeypatch: pytes
             raise error
 
         with monkeypatch.context() as patched:
-            patched.setattr(executor, "_pass", fail)
+            patched.setattr(executor._model, "read", fail)
             with pytest.raises(raised):
                 run(executor, [[2, 92, 3]])
 
@@ -309,7 +310,7 @@ def test_the_facts_can_be_announced(folder: Path) -> None:
         ({"max_tokens": 0}, "'max_tokens' is 0"),
         ({"max_tokens": 40_000}, "'max_tokens' is 40000"),
         ({"cache_mb": -1}, "'cache_mb' is -1"),
-        ({"max_tokens": 65}, "texts of 65 tokens, failed"),
+        ({"max_tokens": 65}, r"failed: .*\(with texts of 65 tokens\)"),
     ],
     ids=lambda value: value if isinstance(value, str) else json.dumps(value),
 )

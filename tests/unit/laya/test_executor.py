@@ -190,6 +190,34 @@ def test_bfloat16_is_close(whole: Path, executor: LayaExecutor, profile: LayaNat
 # What goes wrong
 
 
+def test_weights_that_are_cast_once_give_the_same_bits(
+    whole: Path, profile: LayaNative, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Autocast casts a linear layer's weights in every pass; cast at load they are half as large. No bit moves."""
+    import torch
+
+    from executor_host.executors.laya import model as laya_model
+
+    request = unit(profile, "One order was charged twice. " * 9, QUESTIONS)
+    found = {}
+    for way in ("once", "every pass"):
+        with monkeypatch.context() as patched:
+            if way == "every pass":
+                patched.setattr(laya_model, "cast_linear_weights", lambda module, dtype: None)
+            executor = LayaExecutor(str(whole), {"device": "cpu", "dtype": "bfloat16"})
+            executor.load(lambda fraction, note: None)
+        model: Any = executor._model
+        linear = [layer for layer in model._encoder.modules() if isinstance(layer, torch.nn.Linear)]
+        linear += [layer for layer in model._parts["head"].modules() if isinstance(layer, torch.nn.Linear)]
+        expected = torch.bfloat16 if way == "once" else torch.float32
+        assert {layer.weight.dtype for layer in linear} == {expected}
+        assert {weights.dtype for weights in model._parts["scorer"].parameters()} == {torch.float32}
+        found[way] = executor.execute(request, FakeCall())
+        executor.close()
+    for name in ("logits", "action"):
+        assert found["once"][name].tobytes() == found["every pass"][name].tobytes()
+
+
 def test_nobody_waits(executor: LayaExecutor, profile: LayaNative) -> None:
     """Looked for before the pass."""
     with pytest.raises(Abandoned):
@@ -262,7 +290,7 @@ def test_a_device_that_failed_is_fatal(
         raise raised
 
     monkeypatch.setattr(model, "read", read)
-    monkeypatch.setattr(model, "synchronize", lambda: waited.append(True))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append(True))
     with pytest.raises(expected) as caught:
         executor.execute(unit(profile, "x", QUESTIONS), FakeCall())
     assert type(caught.value) is expected

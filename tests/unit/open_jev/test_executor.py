@@ -686,7 +686,7 @@ def test_rows_for_another_model_are_the_senders_mistake(loaded: Callable[..., Op
 def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for all the same."""
     executor = start(folders / "export")
-    backbone = executor._backbone
+    backbone = executor._model
     assert backbone is not None
     waited: list[str] = []
     raised: Exception = torch.OutOfMemoryError("CUDA out of memory")
@@ -695,7 +695,7 @@ def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkey
         raise raised
 
     monkeypatch.setattr(backbone, "read", fail)
-    monkeypatch.setattr(backbone, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waited.append("waited"))
     request = rows_request([[1]], [0])
     with pytest.raises(FatalExecutionError, match="OutOfMemoryError"):
         executor.execute(request, FakeCall())
@@ -708,8 +708,8 @@ def test_errors_of_the_device_are_fatal_and_others_are_not(folders: Path, monkey
 def test_numbers_that_are_none_are_an_error(folders: Path) -> None:
     """Of one request; and a model that has only such numbers does not become ready."""
     executor = start(folders / "export")
-    assert executor._backbone is not None
-    executor._backbone._model.norm.weight[5] = float("nan")
+    assert executor._model is not None
+    executor._model._model.norm.weight[5] = float("nan")
     with pytest.raises(NonFinite):
         executor.execute(rows_request([[1, 2]], [0]), FakeCall())
     with pytest.raises(ConfigurationError, match="warm-up"):

@@ -22,6 +22,7 @@ from protocol.messages import (
     Hello,
     HostDown,
     HostUp,
+    HostVerdict,
     Lane,
     Leaving,
     Listening,
@@ -29,6 +30,7 @@ from protocol.messages import (
     Order,
     Outcome,
     Overdue,
+    Owed,
     Progress,
     Ready,
     Refused,
@@ -43,11 +45,12 @@ from protocol.tensors import Blob, Buffer
 INCARNATION = "1-9f1c2ab4"
 
 MESSAGES: tuple[Message, ...] = (
-    Hello(role="front", epoch="3-aa", pid=4711),
+    Hello(role="front", epoch="3-aa", pid=4711, clock_ms=98),
     Welcome(role="host", pid=4712, state="loading", busy_call=9, busy_epoch="2-bb"),
     Progress(stage="weights", fraction=0.5, note="2 of 4 files"),
     Ready(address="ipc:///run/d", facts={"dtype": "f32", "letters": Blob(b"l" * limits.OUT_OF_BAND_BYTES)}),
-    Execute(payload={"document": b"{}", "rows": [[1, -2], [2.5, None, True, "x"]]}, request="my-1"),
+    Execute(payload={"document": b"{}", "rows": [[1, -2], [2.5, None, True, "x"]]}, request="my-1", sent_ms=99),
+    Owed(calls=[7, 8]),
     Result(outputs={"probabilities": [[0.25, 0.75]]}, elapsed_us=431),
     Failure(code="input", status=422, message="no", error_type="bad", where=["questions", 0], dispatched=False),
     Cancel(epoch="3-aa"),
@@ -70,6 +73,7 @@ MESSAGES: tuple[Message, ...] = (
     Deployment(models=[{"name": "m"}, {"name": "n"}], default="m", server={"port": 8000}, open=True),
     Want(wanted=["m@1"], idle={"n@2": 1.5}),
     Serving(address="127.0.0.1:8000"),
+    HostVerdict(deployment="m@1", replica=1, incarnation="1-cc", refusal="the tokenizer is truncated"),
     Overdue(deployment="m@1", incarnation="1-cc", elapsed_s=60.5),
     Drained(deployment="m@1"),
     Order(action="swap", model="m", settings={"family": "sparrow"}),
@@ -106,7 +110,7 @@ def raw(body: bytes, *buffers: Buffer, kind: int = Execute.KIND) -> list[Buffer]
 
 def execute(value: bytes, *buffers: Buffer) -> list[Buffer]:
     """An EXECUTE whose payload is `{"x": value}`, where `value` is msgpack that may be wrong."""
-    return raw(b"\x82\xa7request\xa0\xa7payload\x81\xa1x" + value, *buffers)
+    return raw(b"\x83\xa7request\xa0\xa7sent_ms\x00\xa7payload\x81\xa1x" + value, *buffers)
 
 
 def extension(code: int, data: bytes) -> bytes:

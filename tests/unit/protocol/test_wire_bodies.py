@@ -232,7 +232,7 @@ def test_whatever_the_library_raises_is_an_error_of_ours(
             raise kind("anything")
         return original(packed, **options)
 
-    monkeypatch.setattr("protocol.frames._unpack", failing)
+    monkeypatch.setattr("protocol.bodies._unpack", failing)
     assert refusal(frames) is (LimitExceeded if kind is RecursionError else Malformed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from protocol import limits
 from protocol.errors import FAILURES, ProtocolError
 from protocol.frames import Envelope, decode, encode
-from protocol.messages import BY_KIND, Execute, Lane, Message, Result
+from protocol.messages import BY_KIND, Execute, Kind, Lane, Message, Result
 from protocol.tensors import DTYPES, EXT_ARRAY, EXT_BLOB, EXT_INLINE_ARRAY, Blob
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def hex_frames(name: str) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-EXECUTE = Execute(payload={"document": b'{"state":"rain","questions":[]}'}, request="my-1")
+EXECUTE = Execute(payload={"document": b'{"state":"rain","questions":[]}'}, request="my-1", sent_ms=1234)
 RESULT = Result(outputs={"probabilities": [[0.25, 0.75]]}, elapsed_us=431)
 
 
@@ -61,7 +62,7 @@ def test_the_worked_examples_are_what_the_program_sends_and_reads(message: Messa
 
 def test_the_worked_unit_is_one_a_text_family_sends() -> None:
     """A small blob is plain bytes."""
-    blob = Execute(payload={"document": Blob(EXECUTE.payload["document"])}, request=EXECUTE.request)
+    blob = replace(EXECUTE, payload={"document": Blob(EXECUTE.payload["document"])})
     assert encode(blob, incarnation="1-9f1c2ab4", call=7, budget_ms=30_000) == hex_frames("EXECUTE")
 
 
@@ -113,7 +114,11 @@ def test_the_numbers_in_the_text_are_the_limits() -> None:
     assert f"1..{limits.MAX_INCARNATION_CHARS} characters" in section("Header")
     assert f"0..{limits.MAX_BUDGET_MS:,}" in section("Header")
     assert f"At most {limits.MAX_DEPTH} levels" in section("Body")
-    assert f"At most {limits.MAX_ITEMS:,} elements" in section("Body")
+    assert f"At most {limits.MAX_ITEMS:,} elements in each, and {limits.MAX_ITEMS_IN_ALL:,} in all" in section("Body")
+    assert f"At most {limits.MAX_CONTAINERS:,} lists and maps" in section("Body")
+    assert f"at most {limits.MAX_BATCH_PARTS}" in section("Batches")
+    assert f"at most {limits.MAX_BATCH_FRAMES:,} frames" in section("Batches")
+    assert "13, BATCH" in section("Batches") and Kind.BATCH == 13
     assert re.search(rf"at most {limits.MAX_ARRAY_DIMENSIONS} sides", section("Arrays and blobs"))
 
 

@@ -110,6 +110,31 @@ def test_the_real_number_of_items() -> None:
     refused_at_decode(raw(msgpack.packb({"payload": {"x": [0] * (limits.MAX_ITEMS + 1)}})))
 
 
+MANY: dict[str, Any] = {
+    "empty lists": [[]] * limits.MAX_CONTAINERS,
+    "empty maps": [{}] * limits.MAX_CONTAINERS,
+    "lists in lists": [[[]] * 1000] * (limits.MAX_CONTAINERS // 1000 + 1),
+    "items of many lists": [[0] * 700_000] * 3,
+    "entries of many maps": [dict.fromkeys(map(str, range(1000)))] * 2001,
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_what_a_body_holds_is_counted_in_all(kind: str) -> None:
+    """No list of it is too long, and the message is small: 5 MB of empty lists were 350 MiB and 4 s to read."""
+    refused_at_encode({"x": MANY[kind]})
+    body = {"payload": {"x": MANY[kind]}, "request": "", "sent_ms": 0}
+    refused_at_decode(raw(msgpack.packb(body)))
+
+
+def test_reading_ends_where_a_limit_is_passed() -> None:
+    """What lies behind the first list too many is not read: were it, its error would be the one that is told."""
+    lists = b"\xdd" + (1_000_000).to_bytes(4, "big") + b"\x90" * (limits.MAX_CONTAINERS + 1)
+    not_text = b"\xa1\xff" * (1_000_000 - limits.MAX_CONTAINERS - 1)
+    with pytest.raises(LimitExceeded, match="65536 lists and maps"):
+        decode(raw(b"\x81\xa7payload\x81\xa1x" + lists + not_text), lane=Lane.DATA)
+
+
 @pytest.mark.parametrize(
     ("make", "most", "least"),
     [

@@ -1,0 +1,227 @@
+"""What was sent to the executor, executed, and what is answered for each: alone, or several in one pass.
+
+    read ─▶ may it begin? ─▶ execute alone ───────────────▶ RESULT or FAILURE
+            cancelled,       execute_many ─▶ one for each
+            expired,                       ─▶ raised: in halves, until the culprit stands alone
+            draining
+
+A unit is answered exactly once, whatever became of its neighbours. Nothing here knows of sockets.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from executor_host.errors import Abandoned, FatalExecutionError, HostError, InputRefused
+from executor_host.executors.base import Executor
+from executor_host.host.shared_state import Board, Key
+from protocol import families
+from protocol.errors import FAILURES, Malformed, ProtocolError
+from protocol.frames import Envelope
+from protocol.messages import Execute, Failure, Message, Result
+from protocol.payloads import Payload
+
+_NOT_BEGUN: Final = "the model is being restarted; this unit was not begun"
+
+
+class UnitCall:
+    """What an executor may ask about a unit that it is executing."""
+
+    __slots__ = ("_board", "_deadline", "_key")
+
+    def __init__(self, board: Board, key: Key, budget_ms: int | None) -> None:
+        self._board = board
+        self._key = key
+        self._deadline = None if budget_ms is None else time.monotonic() + budget_ms / 1000
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether no caller waits for the answer any more. Stopping early is allowed, never required."""
+        return self._key in self._board.cancelled
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the caller gives up, at least 0; None without a deadline."""
+        return None if self._deadline is None else max(0, int((self._deadline - time.monotonic()) * 1000))
+
+
+class Unit(NamedTuple):
+    """One that may begin."""
+
+    request: str
+    payload: object
+    call: UnitCall
+
+
+class Units:
+    """Executes what the data lane brings. Main thread only."""
+
+    def __init__(self, family: families.Family, executor: Executor, board: Board) -> None:
+        self._family = family
+        self._executor = executor
+        self._board = board
+        self._payload: type[Payload] = families.resolve(family.payload)
+
+    def execute(self, peer: bytes, envelope: Envelope) -> Message:
+        """The answer to one unit of the front with the identity `peer`."""
+        key = (peer.decode("ascii", "replace"), envelope.call)
+        board = self._board
+        board.begin((key,))
+        try:
+            unit = self._begun(key, envelope)
+            return unit if isinstance(unit, Failure) else self._alone(unit, 1)
+        finally:
+            board.end((key,))
+
+    def execute_batch(
+        self, peer: bytes, parts: Sequence[Envelope | ProtocolError]
+    ) -> Iterator[list[tuple[int, Message]]]:
+        """The answers to the parts of one batch, by their calls: as many at once as the executor takes in one pass.
+
+        A part that is no message is answered with what is wrong with it. After a fatal failure nothing more is begun.
+        """
+        epoch = peer.decode("ascii", "replace")
+        board, most = self._board, max(1, self._executor.max_units)
+        retiring = False
+        for start in range(0, len(parts), most):
+            group = parts[start : start + most]
+            keys = [(epoch, part.call) for part in group]
+            board.begin(keys)
+            try:
+                answers = [_not_begun()] * len(group) if retiring else self._group(keys, group)
+            finally:
+                board.end(keys)
+            retiring = retiring or any(is_fatal(answer) for answer in answers)
+            yield [(part.call, answer) for part, answer in zip(group, answers, strict=True)]
+
+    def _group(self, keys: Sequence[Key], parts: Sequence[Envelope | ProtocolError]) -> list[Message]:
+        answers: dict[int, Message] = {}
+        units: dict[int, Unit] = {}
+        for at, (key, part) in enumerate(zip(keys, parts, strict=True)):
+            if isinstance(part, ProtocolError):
+                self._board.stale += 1
+                answers[at] = failure("protocol", str(part), dispatched=False)
+                continue
+            unit = self._begun(key, part)
+            if isinstance(unit, Failure):
+                answers[at] = unit
+            else:
+                units[at] = unit
+        if units:
+            answers.update(zip(units, self._together(list(units.values()), 1), strict=True))
+        return [answers[at] for at in range(len(parts))]
+
+    def _begun(self, key: Key, envelope: Envelope) -> Unit | Failure:
+        """The unit of one EXECUTE, or why it does not begin."""
+        board, budget_ms = self._board, envelope.budget_ms
+        message = envelope.message
+        if not isinstance(message, Execute):
+            return failure("protocol", f"{type(message).__name__} is nothing to execute", dispatched=False)
+        if key in board.cancelled:
+            return failure("cancelled", "the call was cancelled before it began", dispatched=False)
+        if board.drain_wanted:
+            return failure("draining", "the model is being stopped", dispatched=False)
+        if budget_ms is not None:
+            if message.sent_ms:
+                budget_ms -= board.ages.age_ms(key[0], message.sent_ms)
+            if budget_ms <= 0:
+                return failure("expired", "the request's time was up before its unit could start", dispatched=False)
+        try:
+            payload = self._payload.from_wire(message.payload)
+        except Malformed as error:
+            return failure("protocol", str(error), dispatched=False)
+        return Unit(message.request, payload, UnitCall(board, key, budget_ms))
+
+    def _alone(self, unit: Unit, times: int) -> Message:
+        started = time.perf_counter_ns()
+        try:
+            outputs = self._executor.execute(unit.payload, unit.call)
+            return self._result(outputs, started)
+        except Exception as error:
+            return self._reported(unit, error, times)
+
+    def _together(self, units: Sequence[Unit], times: int) -> list[Message]:
+        """One answer for each unit, which are executed for the `times`-th time."""
+        if len(units) == 1:
+            return [self._alone(units[0], times)]
+        started = time.perf_counter_ns()
+        try:
+            outcomes = self._executor.execute_many([unit.payload for unit in units], [unit.call for unit in units])
+            if len(outcomes) != len(units):
+                raise RuntimeError(f"{len(outcomes)} outcomes for {len(units)} units")
+        except FatalExecutionError as error:
+            return [self._reported(unit, error, times) for unit in units]
+        except Exception as error:
+            half = len(units) // 2
+            print(f"a batch of {len(units)} failed; each half is executed alone: {error}", file=sys.stderr, flush=True)
+            first = self._together(units[:half], times + 1)
+            if any(map(is_fatal, first)):
+                return [*first, *[_not_begun()] * (len(units) - half)]
+            return [*first, *self._together(units[half:], times + 1)]
+        return [
+            self._reported(unit, outcome, times) if isinstance(outcome, Exception) else self._result(outcome, started)
+            for unit, outcome in zip(units, outcomes, strict=True)
+        ]
+
+    def _result(self, outputs: Mapping[str, Any], started: int) -> Result:
+        result = Result(outputs=dict(outputs), elapsed_us=(time.perf_counter_ns() - started) // 1000)
+        self._board.executed += 1
+        return result
+
+    def _reported(self, unit: Unit, error: Exception, times: int) -> Failure:
+        """What an error of the executor is for its unit."""
+        if isinstance(error, InputRefused):
+            return Failure(
+                code="input",
+                status=error.status,
+                error_type=error.code,
+                where=list(error.where),
+                message=error.message,
+            )
+        if isinstance(error, Malformed):
+            return failure("protocol", str(error), dispatched=False)
+        if isinstance(error, Abandoned):
+            over = unit.call.remaining_ms == 0 and not unit.call.cancelled
+            return failure("expired" if over else error.failure, error.message)
+        if isinstance(error, FatalExecutionError):
+            return self._failed(unit, error, error.failure, "the device failed; the model is being restarted", times)
+        if isinstance(error, HostError):
+            return self._failed(unit, error, error.failure, error.message, times)
+        # The client is told nothing of our insides.
+        return self._failed(unit, error, "executor_error", "the model failed on this request", times)
+
+    def _failed(self, unit: Unit, error: Exception, code: str, message: str, times: int) -> Failure:
+        """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
+        print(f"request {unit.request} failed ({code}):", file=sys.stderr, flush=True)
+        traceback.print_exception(error)
+        self._board.failed += 1
+        if self._family.retire_on_error and not FAILURES[code].retire:
+            return failure("fatal", "execution failed; the model is being restarted", fatal=True)
+        tried = f" (executed {times} times, the last time alone)" if times > 1 else ""
+        return failure(code, f"{message}{tried}", fatal=FAILURES[code].retire)
+
+
+def failure(code: str, message: str, *, dispatched: bool = True, fatal: bool = False) -> Failure:
+    """A FAILURE with what goes with its code."""
+    kind = FAILURES[code]
+    return Failure(
+        code=code,
+        status=kind.status,
+        error_type=kind.error_type,
+        message=message,
+        dispatched=dispatched,
+        fatal=fatal,
+    )
+
+
+def is_fatal(answer: Message) -> bool:
+    """Whether the host retires after `answer`."""
+    return isinstance(answer, Failure) and answer.fatal
+
+
+def _not_begun() -> Failure:
+    return failure("draining", _NOT_BEGUN, dispatched=False)

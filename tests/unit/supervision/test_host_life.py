@@ -1,0 +1,302 @@
+"""The life of a host slot as lists of events: no process, no socket, and a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from executor_host.launch.base import ProcessExit
+from executor_host.supervision.incarnation import EXIT_LIMIT_S
+from protocol.exits import HostExit
+from protocol.messages import Bye, Failure, HostDown, Ready, Status
+from protocol.states import SlotState
+from tests.helpers.supervision import CRASHED, DATA, KILLED, HostWorld
+
+RETIRED = ProcessExit(HostExit.RETIRED, None)
+CLEAN = ProcessExit(HostExit.CLEAN, None)
+
+
+def failure(*, fatal: bool) -> Failure:
+    return Failure(code="executor_error", status=500, message="it cannot start", fatal=fatal)
+
+
+def test_from_the_start_to_a_ready_host_and_a_stop() -> None:
+    """Ready for others is it when the front has accepted it, and a stop is asked for on both ways."""
+    world = HostWorld()
+    world.life.start()
+    world.becomes_ready(accepted=False)
+    assert world.take() == ["launch 1-x", "front: HOST_UP"]
+    world.life.judged("")
+    assert world.take() == ["ready"]
+    assert world.life.ready
+    world.life.judged("")
+    assert world.take() == [], "a next front accepts it, too"
+    world.life.stop(3.0)
+    assert world.take() == ["tell DRAIN", "terminate"]
+    world.life.ended(CLEAN)
+    assert world.take() == ["front: HOST_DOWN, none follows", "changed", "rests"]
+    assert world.life.state == "stopped"
+
+
+def test_a_death_is_followed_by_another_start_that_waits_ever_longer() -> None:
+    """At once the first time; the front hears of it before the next is started."""
+    world = HostWorld()
+    world.life.start()
+    for delay in ("0", "0.5", "1"):
+        world.take()
+        world.launched()
+        world.life.ended(CRASHED, "last words")
+        how = "exit status 1"
+        assert world.take() == [f"died: {how}", "front: HOST_DOWN, another follows", "changed", f"wait {delay}"]
+        world.life.waited()
+    assert world.take() == ["launch 4-x"]
+    assert world.life.last_death == "exit status 1\nlast words"
+
+
+def test_the_budget_ends_a_host_that_was_never_ready() -> None:
+    """The reason has its last words in it, and an operator may try again."""
+    world = HostWorld(restarts=0)
+    world.life.start()
+    world.take()
+    world.launched()
+    world.life.ended(CRASHED, "first\nlast words")
+    assert world.take() == ["died: exit status 1", "front: HOST_DOWN, none follows", "changed", "rests"]
+    assert world.life.failed == "exit status 1: last words"
+    assert not world.life.unusable
+    world.life.start()
+    assert world.take() == ["launch 2-x"]
+    assert world.life.failed is None
+
+
+def test_what_was_ready_once_is_started_again_for_ever() -> None:
+    """A model that has served others never ends the server: it backs off (also when its files are broken by now)."""
+    world = HostWorld(restarts=0)
+    world.life.start()
+    world.becomes_ready()
+    for number in range(20):
+        world.life.ended(CRASHED if number % 2 else ProcessExit(HostExit.CONFIGURATION, None))
+        assert world.life.slot.state is SlotState.WAITING
+        world.life.waited()
+        world.launched()
+    world.take()
+    world.life.ended(KILLED)
+    assert world.take()[-1] == "wait 30"
+    world.life.hasten()
+    assert world.take() == ["wait no more", "launch 22-x"], "somebody insists"
+
+
+def test_a_death_that_a_request_caused_uses_up_nothing_and_is_counted_apart() -> None:
+    """However often: the next host is started at once."""
+    world = HostWorld(restarts=1)
+    world.life.start()
+    for _ in range(15):
+        world.becomes_ready()
+        world.take()
+        world.life.ended(RETIRED)
+        assert world.take()[-1] == "wait 0"
+        world.life.waited()
+    assert world.life.report()["request_deaths"] == world.life.report()["restarts"] == 15
+
+
+def test_a_host_that_the_front_refuses_is_ended_and_its_deployment_has_failed() -> None:
+    """Nobody tries it again by itself: the next one would bring the same."""
+    world = HostWorld()
+    world.life.start()
+    world.becomes_ready(accepted=False)
+    world.take()
+    world.life.judged("the tokenizer is truncated")
+    assert world.take() == ["kill"]
+    world.life.ended(KILLED)
+    assert world.life.failed == "killed by SIGKILL by framehost: the front refuses it: the tokenizer is truncated"
+    assert world.life.unusable
+    assert world.take()[-1] == "rests"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "nonsense", "ipc:///somewhere/else", "tcp://127.0.0.1:70000", "ipc:///a\0b", f"{DATA}\n"]
+)
+def test_a_ready_with_an_address_that_is_none_fails_this_deployment(address: str) -> None:
+    """The front never hears of it."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.take()
+    world.life.heard(Ready(address=address, facts={}))
+    assert world.take() == ["kill"]
+    world.life.heard(Ready(address=DATA, facts={}))
+    assert world.told == [], "said once, it is over"
+    world.life.ended(KILLED)
+    assert "which is no address of a data lane" in (world.life.failed or "")
+
+
+def test_facts_that_cannot_be_passed_on_fail_this_deployment() -> None:
+    """Within the limits alone, and beyond them in the message to the front: the server goes on."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.take()
+    nested: dict[str, object] = {}
+    for _ in range(40):
+        nested = {"deeper": nested}
+    world.life.heard(Ready(address=DATA, facts=nested))
+    assert world.take() == ["kill"]
+    world.life.ended(KILLED)
+    assert "its facts cannot be passed on" in (world.life.failed or "")
+
+
+def test_a_trial_has_one_try() -> None:
+    """Until it has been ready; then it is a host like any other."""
+    world = HostWorld()
+    world.life.start(trial=True)
+    world.launched()
+    world.life.ended(CRASHED)
+    assert world.life.failed == "exit status 1"
+    world.life.start(trial=True)
+    world.becomes_ready()
+    world.life.ended(CRASHED)
+    assert world.life.slot.state is SlotState.WAITING
+
+
+def test_a_stop_before_there_is_a_process_ends_the_one_that_comes() -> None:
+    """There was nothing to end yet when it was asked for."""
+    world = HostWorld()
+    world.life.start()
+    world.life.stop(3.0)
+    assert world.take() == ["launch 1-x"]
+    world.launched()
+    assert world.take() == ["kill"]
+    world.life.ended(KILLED)
+    assert world.take() == ["front: HOST_DOWN, none follows", "changed", "rests"]
+
+
+def test_a_stop_while_it_waits_says_that_none_follows() -> None:
+    """Unloaded in the middle of its back-off: whoever asks the front is not told "restarting" for ever."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.life.ended(CRASHED)
+    world.take()
+    world.life.stop(3.0)
+    assert world.take() == ["wait no more", "front: HOST_DOWN, none follows", "rests"]
+    assert not world.life.down().will_restart, "and to a front that comes later"
+
+
+def test_a_next_front_is_told_whether_another_host_follows() -> None:
+    """In each state the truth: nothing is remembered by a front that is not there any more."""
+    world = HostWorld()
+    world.life.start()
+    assert world.life.down().will_restart
+    world.launched()
+    world.life.stop(3.0)
+    assert world.take()[-1] == "kill"
+    assert not world.life.down().will_restart, "unloaded while it loads"
+    world.life.ended(KILLED)
+    assert not world.life.down().will_restart
+
+
+@pytest.mark.parametrize("said", [failure(fatal=True), Bye(reason="retired")], ids=["cannot start", "ends"])
+def test_a_host_that_says_that_it_ends_has_a_limited_time_for_it(said: Failure | Bye) -> None:
+    """What it closes may hang: then it is ended with its stacks in its last words."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.life.heard(said)
+    world.take()
+    world.clock.now += EXIT_LIMIT_S
+    world.life.look(1, reachable=True)
+    assert "take stacks" not in world.take()
+    world.clock.now += 0.5
+    world.life.look(1, reachable=True)
+    assert world.take() == ["take stacks"]
+    world.life.look(1, reachable=True)
+    assert world.take() == []
+    world.life.stacks_taken("1-x", "")
+    assert world.take() == ["kill"]
+
+
+def test_a_failure_that_is_not_fatal_ends_nothing() -> None:
+    """It is for people."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.life.heard(failure(fatal=False))
+    world.clock.now += 100 * EXIT_LIMIT_S
+    world.life.look(1, reachable=True)
+    assert "take stacks" not in world.take()
+
+
+def test_what_ends_by_itself_while_its_stacks_are_taken_leaves_no_cause_to_the_next() -> None:
+    """The look takes up to two seconds; the process may crash in it and the next one be there already."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.life.overdue("too long")
+    world.life.ended(CRASHED)
+    world.life.waited()
+    world.launched()
+    world.take()
+    world.life.stacks_taken("1-x", "no stacks")
+    assert world.take() == []
+    assert world.life.current.cause == ""
+
+
+def test_a_load_beyond_its_limit_and_a_control_socket_that_is_gone() -> None:
+    """Both end the process; a ready host is not looked for until another front comes."""
+    world = HostWorld(load_limit_s=5.0)
+    world.life.start()
+    world.launched()
+    world.take()
+    world.clock.now += 5.1
+    world.life.look(1, reachable=True)
+    assert world.take() == ["take stacks"]
+    other = HostWorld()
+    other.life.start()
+    other.becomes_ready()
+    other.take()
+    other.life.look(1, reachable=False)
+    assert "kill" not in other.take()
+    other.life.unreachable()
+    assert other.take() == ["kill"]
+
+
+def test_it_is_asked_now_and_then_and_its_reports_are_not_believed_in() -> None:
+    """Whatever is in a report, it only shows that the host answers."""
+    world = HostWorld()
+    world.life.start()
+    world.becomes_ready()
+    world.take()
+    world.clock.now += 3.0
+    world.life.look(1, reachable=True)
+    assert world.take() == ["tell STATUS"]
+    nested: dict[str, object] = {"blob": b"x" * 100}
+    for _ in range(13):
+        nested = {"deeper": nested}
+    world.life.heard(Status(report=nested))
+    assert world.life.report()["silent_s"] == 0.0
+    assert world.take() == []
+
+
+def test_what_a_dead_host_has_taken_is_told_to_the_front() -> None:
+    """As its handle knows; nothing when there was no process."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    world.life.ended(KILLED, taken={"front-1": 7})
+    world.life.waited()
+    world.life.ended(ProcessExit(HostExit.LOAD_FAILED, None), "cannot start a host: no more processes")
+    downs = [message for message in world.told if isinstance(message, HostDown)]
+    assert [down.taken for down in downs] == [{"front-1": 7}, None]
+
+
+def test_a_remote_host_is_waited_for_until_the_stop() -> None:
+    """Nothing is started, so nothing is delayed; the wait for one that never comes ends with the stop."""
+    world = HostWorld(remote=True)
+    world.life.start()
+    world.launched()
+    world.life.ended(ProcessExit(HostExit.LOST, None), "the connection is gone")
+    assert world.take()[-1] == "wait 0"
+    assert world.life.last_death == "the connection is gone"
+    world.life.waited()
+    world.life.stop(1.0)
+    assert world.take() == ["launch 2-x", "abandon"]
+    world.life.ended(CLEAN)
+    assert world.take()[-1] == "rests"

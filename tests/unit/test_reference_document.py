@@ -1,0 +1,140 @@
+"""docs/reference.md: its commands, options, configuration, routes and statuses are those of the program."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import supervisor
+from frontend.configuration import load, schema
+from frontend.configuration.decode import keys_of
+from frontend.http import admin, app, openapi
+from frontend.limits import ServerLimits
+from protocol.exits import ServeExit
+from protocol.models import Model, Native
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+(SAMPLE,) = re.findall(r"```toml\n(\[server\]\n.*?)```", TEXT, re.DOTALL)
+HIDDEN = {"/static/page.js", "/static/page.css", *openapi.MISDIRECTED}
+"""What the page loads, and what only says where decisions are asked."""
+
+
+def section(heading: str) -> str:
+    """The text below a heading, down to the next of its level."""
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """Every command of `framehost` with its parser."""
+    (action,) = (entry for entry in supervisor.parser()._actions if isinstance(entry, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+def rows_of_commands() -> dict[str, str]:
+    """The row of each command; two in one row have it both."""
+    rows: dict[str, str] = {}
+    for row in re.findall(r"^\| (`framehost .*)", section("Commands"), re.MULTILINE):
+        for name in re.findall(r"`framehost ([a-z]+)", row.split(" | ")[0]):
+            rows[name] = rows.get(name, "") + row
+    return rows
+
+
+def test_every_command_has_a_row_and_no_row_is_of_another() -> None:
+    """The table is the list of `framehost --help`."""
+    assert set(rows_of_commands()) == set(commands())
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_option_that_is_named_is_one_of_its_command(name: str) -> None:
+    """And where a row says "the options of `decide`", those of `decide` are."""
+    row = rows_of_commands()[name]
+    known = {option for action in commands()[name]._actions for option in action.option_strings}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", row))
+    assert named <= known, named - known
+
+
+def test_examples_of_commands_are_right() -> None:
+    """What stands in a block of commands can be parsed as it stands."""
+    parser = supervisor.parser()
+    for block in re.findall(r"```\n(framehost .*?)```", TEXT, re.DOTALL):
+        import shlex
+
+        parser.parse_args(shlex.split(block.replace("\\\n", " "))[1:])
+
+
+def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
+    """It is accepted as it stands, but for files and addresses that it takes from elsewhere."""
+    text = re.sub(r"^(keys|key|allow) = .*$", "", SAMPLE, flags=re.MULTILINE)
+    text = re.sub(r"\[hosts\].*?(?=^\[)", "", text, flags=re.MULTILINE | re.DOTALL)
+    file = tmp_path / "framehost.toml"
+    file.write_text(text.replace('path = "models/decider-2b"', f'path = "{tmp_path}"'))
+    found = load.load(file)
+    assert [model.name for model in found.models] == ["router", "judge"]
+
+
+def test_the_sample_has_every_key() -> None:
+    """Each table of the sample has all keys that the table may have; those of a cluster are in docs/deploy.md."""
+    sample: dict[str, Any] = tomllib.loads(SAMPLE)
+    models = sample["models"].values()
+    assert set(sample["server"]) == set(keys_of(schema.Server))
+    assert set(sample["server"]["limits"]) == set(keys_of(schema.Limits))
+    assert set(sample["hosts"]) == set(keys_of(schema.Hosts))
+    assert set().union(*models) == set(keys_of(Model)) - {"ray"}
+    assert set(sample["models"]["judge"]["native"]) == set(keys_of(Native))
+
+
+def test_the_limits_of_the_sample_are_the_defaults() -> None:
+    """As its comment says."""
+    server = tomllib.loads(SAMPLE)["server"]
+    assert keys_of(schema.Limits).keys() == server["limits"].keys()
+    defaults = ServerLimits()
+    given = server["limits"]
+    assert given.pop("uploads") == defaults.ingress_requests
+    assert given.pop("upload_bytes") == defaults.ingress_bytes
+    assert given == {key: getattr(defaults, key) for key in given}
+    assert server["max_body"] == defaults.max_body_bytes
+    assert server["request_timeout"] == defaults.request_timeout_s
+    assert server["drain"] == schema.DEFAULT_DRAIN_S
+    assert server["restarts"] == schema.DEFAULT_RESTARTS
+    assert server["front_limit"] == schema.DEFAULT_FRONT_LIMIT_S
+
+
+def test_the_routes_are_those_of_the_application() -> None:
+    """None is missing, none is invented."""
+    table = section("HTTP").split("| route | answer |")[1].split("\n\n")[0]
+    told: set[tuple[str, str]] = set()
+    for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
+        method, _, first = row.strip("`").partition(" ")
+        told |= {(method, path.strip("`")) for path in first.split(", ")}
+    routes = {("POST", path) for path, _ in app.POST} | {("GET", path) for path, _ in app.GET} | {("GET", "/")}
+    known = {(method, path.replace("{name:[^/]+}", "NAME")) for method, path in routes if path not in HIDDEN}
+    assert {(method, path.replace("`", "")) for method, path in told} == known
+
+
+def test_orders_over_http_are_those_of_the_application() -> None:
+    """Each path of an order is named."""
+    actions = {path.rpartition("/")[2] for path, _ in admin.POST}
+    text = section("Configuration").split("Where `admin` is set,")[1].split("\n\n")[0]
+    assert set(re.findall(r"(?:NAME|\.\.\.)/([a-z]+)`", text)) == actions
+
+
+def test_the_statuses_are_those_of_a_decision() -> None:
+    """Every status that the description for programs has for a decision, and those that no route of it has."""
+    table = section("HTTP").split("| status | when | try again? |")[1].split("\n\n")[0]
+    told = {int(status) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for status in row.split(",")}
+    described = openapi.describe(ServerLimits(), keys=True, names_checked=True)["paths"]
+    responses = described["/v1/systemone"]["post"]["responses"]
+    assert told == {int(status) for status in responses} - {200} | {404, 405}
+
+
+def test_the_exit_statuses_of_serve_are_those_of_the_program() -> None:
+    """Each with its words."""
+    text = section("Commands").split("ends with a status that says why:")[1].split(".")[0]
+    assert {int(number) for number in re.findall(r"(?:^|,)\s*(\d+) ", text)} == set(map(int, ServeExit))

@@ -1,0 +1,285 @@
+"""What the host makes of units: each answered once, alone or in company, whatever its neighbours do."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from executor_host.errors import FatalExecutionError, InputRefused, NonFinite
+from executor_host.executors.base import Call, Executor, Progress
+from executor_host.host.shared_state import MAX_CANCELLED, Board
+from executor_host.host.units import Units, is_fatal
+from protocol import families
+from protocol.errors import Malformed, ProtocolError
+from protocol.frames import Envelope
+from protocol.messages import Execute, Failure, Message, Result
+from protocol.states import HostEvent
+
+PEER = b"3-aa"
+INCARNATION = "1-cc"
+
+
+class Culprit(Exception):
+    """A bug that a unit of the name "bad" finds in the executor."""
+
+
+class Joining(Executor):
+    """Reads texts, several in one pass, and notes in which company each was."""
+
+    def __init__(self, max_units: int = 8) -> None:
+        super().__init__(None, {})
+        self.max_units = max_units
+        self.passes: list[list[str]] = []
+        self.threads: set[int] = set()
+        self.before: Callable[[str], None] = lambda name: None
+
+    def load(self, progress: Progress) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        raise NotImplementedError
+
+    def execute(self, payload: Any, call: Call) -> dict[str, Any]:
+        (outcome,) = self._read([payload], [call])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def execute_many(self, payloads: Sequence[Any], calls: Sequence[Call]) -> list[Any]:
+        return self._read(payloads, calls)
+
+    def _read(self, payloads: Sequence[Any], calls: Sequence[Call]) -> list[Any]:
+        names = [bytes(payload.document).decode() for payload in payloads]
+        self.threads.add(threading.get_ident())
+        self.passes.append(names)
+        for name in names:
+            self.before(name)
+        if "bad" in names:
+            raise Culprit("no client may read this")
+        if "device" in names:
+            raise FatalExecutionError("the device is gone")
+        special: dict[str, Any] = {
+            "refused": InputRefused(422, "bad", ("state",), "not this"),
+            "nan": NonFinite("not numbers"),
+        }
+        return [special.get(name, {"read": name}) for name in names]
+
+
+class Serial(Joining):
+    """One that knows nothing of batches: what the base class does for it."""
+
+    def execute_many(self, payloads: Sequence[Any], calls: Sequence[Call]) -> list[Any]:
+        return list(Executor.execute_many(self, payloads, calls))
+
+
+@pytest.fixture
+def board() -> Board:
+    made = Board(INCARNATION)
+    for event in (HostEvent.WELCOME, HostEvent.LOADED, HostEvent.READY):
+        made.advance(event)
+    return made
+
+
+def units_of(board: Board, executor: Executor, family: str = "clef") -> Units:
+    return Units(families.BUILT_IN[family], executor, board)
+
+
+def parts(*names: str, first: int = 1, budget_ms: int | None = None) -> list[Envelope | ProtocolError]:
+    return [
+        Envelope(INCARNATION, first + at, budget_ms, Execute(payload={"document": name.encode()}, request=name))
+        for at, name in enumerate(names)
+    ]
+
+
+def answered(units: Units, batch: Sequence[Envelope | ProtocolError]) -> list[list[tuple[int, Message]]]:
+    return list(units.execute_batch(PEER, batch))
+
+
+TOLERANT = next(
+    name for name, family in families.BUILT_IN.items() if not family.retire_on_error and "Text" in family.payload
+)
+STRICT = next(name for name, family in families.BUILT_IN.items() if family.retire_on_error and "Text" in family.payload)
+
+
+def test_a_batch_is_read_in_one_pass_and_answered_at_once(board: Board) -> None:
+    """In the order of the calls, each with its own outputs; nothing is busy afterwards."""
+    executor = Joining()
+    seen: list[object] = []
+    executor.before = lambda name: seen.append(tuple(board.busy))
+    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "b", "c"))
+    assert executor.passes == [["a", "b", "c"]]
+    assert [(call, message.outputs) for call, message in answers] == [  # type: ignore[attr-defined]
+        (1, {"read": "a"}), (2, {"read": "b"}), (3, {"read": "c"}),
+    ]  # fmt: skip
+    assert seen == [(("3-aa", 1), ("3-aa", 2), ("3-aa", 3))] * 3
+    assert (board.busy, board.executed, board.answered) == ((), 3, {"3-aa": 3})
+
+
+def test_a_larger_batch_comes_in_portions(board: Board) -> None:
+    """Never more in one pass than the executor takes; each portion is answered when it is done."""
+    executor = Joining(max_units=2)
+    answers = answered(units_of(board, executor, TOLERANT), parts("a", "b", "c", "d", "e"))
+    assert executor.passes == [["a", "b"], ["c", "d"], ["e"]]
+    assert [[call for call, _ in group] for group in answers] == [[1, 2], [3, 4], [5]]
+
+
+def test_an_executor_without_batches_gets_one_unit_at_a_time(board: Board) -> None:
+    """And each is answered before the next begins."""
+    executor = Serial(max_units=1)
+    answers = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "b"))
+    assert executor.passes == [["a"], ["refused"], ["b"]]
+    assert [type(group[0][1]) for group in answers] == [Result, Failure, Result]
+
+
+def test_the_default_executes_one_after_the_other(board: Board) -> None:
+    """A pass of several without an implementation of its own: what fails alone fails alone, nothing is done twice."""
+    executor = Serial()
+    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "nan", "b"))
+    assert executor.passes == [["a"], ["refused"], ["nan"], ["b"]]
+    codes = [message.code if isinstance(message, Failure) else "" for _, message in answers]
+    assert codes == ["", "input", "non_finite", ""]
+
+
+def test_what_fails_alone_in_a_pass_is_its_own_affair(board: Board) -> None:
+    """Refused input and numbers that are none: the neighbours are answered from the same pass."""
+    executor = Joining()
+    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "nan", "b"))
+    assert executor.passes == [["a", "refused", "nan", "b"]]
+    refused, nan = answers[1][1], answers[2][1]
+    assert isinstance(refused, Failure)
+    assert (refused.code, refused.status, refused.where) == ("input", 422, ["state"])
+    assert isinstance(nan, Failure)
+    assert nan.code == "non_finite"
+    assert [type(message) for _, message in answers] == [Result, Failure, Failure, Result]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("culprit", [0, 1, -1])
+def test_a_pass_that_raises_is_halved_until_the_culprit_stands_alone(board: Board, size: int, culprit: int) -> None:
+    """All others are answered; no unit is executed more than log2(n) + 1 times, and the culprit is told how often."""
+    names = [f"unit {at}" for at in range(size)]
+    names[culprit] = "bad"
+    executor = Joining()
+    (answers,) = answered(units_of(board, executor, TOLERANT), parts(*names))
+    for name, (_, message) in zip(names, answers, strict=True):
+        times = sum(name in names for names in executor.passes)
+        assert times <= math.ceil(math.log2(size)) + 1
+        if name == "bad":
+            assert isinstance(message, Failure)
+            assert (message.code, message.fatal) == ("executor_error", False)
+            assert f"executed {times} times" in message.message
+            assert "no client" not in message.message
+        else:
+            assert isinstance(message, Result)
+            assert message.outputs == {"read": name}
+
+
+def test_a_device_error_is_not_tried_again(board: Board) -> None:
+    """Every unit of the pass fails, the host retires, and what is behind it was not begun."""
+    executor = Joining(max_units=2)
+    first, second = answered(units_of(board, executor, TOLERANT), parts("a", "device", "b", "c"))
+    assert executor.passes == [["a", "device"]]
+    assert all(is_fatal(message) for _, message in first)
+    for _, message in second:
+        assert isinstance(message, Failure)
+        assert (message.code, message.dispatched) == ("draining", False)
+
+
+def test_a_family_that_retires_on_any_error_does_so_for_the_culprit(board: Board) -> None:
+    """What came before it is answered; what comes after it was not begun."""
+    executor = Joining()
+    (answers,) = answered(units_of(board, executor, STRICT), parts("a", "b", "bad", "c"))
+    kinds = [type(message) for _, message in answers]
+    assert kinds == [Result, Result, Failure, Failure]
+    assert is_fatal(answers[2][1])
+    assert not is_fatal(answers[3][1])
+
+
+def test_a_malformed_part_is_answered_with_what_is_wrong_with_it(board: Board) -> None:
+    """Its neighbours are executed; a payload that is none counts, too."""
+    executor = Joining()
+    batch = parts("a", "b", "c")
+    batch[1] = Malformed("not msgpack", call=2)
+    batch[2] = Envelope(INCARNATION, 3, None, Execute(payload={"document": 5}))
+    (answers,) = answered(units_of(board, executor, TOLERANT), batch)
+    assert executor.passes == [["a"]]
+    assert [type(message) for _, message in answers] == [Result, Failure, Failure]
+    assert [message.code for _, message in answers[1:]] == ["protocol", "protocol"]  # type: ignore[attr-defined]
+    assert board.stale == 1
+
+
+def test_the_work_is_done_on_the_thread_that_brings_it(board: Board) -> None:
+    """The host's main thread: it is the reason for the process, as device libraries want one."""
+    executor = Joining()
+    units = units_of(board, executor, TOLERANT)
+    answered(units, parts("a", "b"))
+    (envelope,) = parts("c", first=3)
+    assert isinstance(envelope, Envelope)
+    units.execute(PEER, envelope)
+    assert executor.threads == {threading.get_ident()}
+
+
+def test_a_cancel_that_overtakes_its_unit_is_remembered(board: Board) -> None:
+    """The unit is answered and never executed, alone or in a batch; others are not concerned."""
+    executor = Joining()
+    units = units_of(board, executor, TOLERANT)
+    assert board.cancel(("3-aa", 1)) == "not_begun"
+    assert board.cancel(("3-aa", 3)) == "not_begun"
+    (envelope,) = parts("gone")
+    assert isinstance(envelope, Envelope)
+    answer = units.execute(PEER, envelope)
+    assert isinstance(answer, Failure)
+    assert (answer.code, answer.dispatched) == ("cancelled", False)
+    (answers,) = answered(units, parts("a", "gone", "b", first=2))
+    assert executor.passes == [["a", "b"]]
+    assert [type(message) for _, message in answers] == [Result, Failure, Result]
+    assert not board.cancelled, "what has ended is forgotten"
+
+
+def test_a_cancel_says_what_it_found(board: Board) -> None:
+    """Running while it is executed, in company, too; not running when it has ended; of another front's nothing."""
+    executor = Joining()
+    units = units_of(board, executor, TOLERANT)
+    found: list[str] = []
+    executor.before = lambda name: found.append(board.cancel(("3-aa", 2)))
+    answered(units, parts("a", "b"))
+    assert found == ["running", "running"]
+    executor.before = lambda name: None
+    assert board.cancel(("3-aa", 2)) == "not_running"
+    assert board.cancel(("3-aa", 3)) == "not_begun"
+    assert board.cancel(("4-bb", 1)) == "not_begun", "calls are each front's own"
+
+
+def test_a_front_cannot_fill_the_memory_of_cancels(board: Board) -> None:
+    """The oldest of those that nothing came for are forgotten."""
+    for call in range(1, MAX_CANCELLED + 3):
+        board.cancel(("3-aa", call))
+    assert len(board.cancelled) == MAX_CANCELLED
+    assert ("3-aa", 2) not in board.cancelled
+    assert ("3-aa", MAX_CANCELLED + 2) in board.cancelled
+
+
+def test_time_that_a_frame_waited_comes_off_its_budget(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that stood still for two seconds does not execute what had one; the other unit has what is left."""
+    executor = Joining()
+    units = units_of(board, executor, TOLERANT)
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    ahead_ms = 5_000_000  # the front's clock is another one
+    board.ages.age_ms("3-aa", ahead_ms)
+    now += 2.0
+    batch: list[Envelope | ProtocolError] = [
+        Envelope(INCARNATION, 1, 1000, Execute(payload={"document": b"late"}, sent_ms=ahead_ms)),
+        Envelope(INCARNATION, 2, 5000, Execute(payload={"document": b"in time"}, sent_ms=ahead_ms)),
+        Envelope(INCARNATION, 3, 1000, Execute(payload={"document": b"just sent"}, sent_ms=ahead_ms + 2000)),
+        Envelope(INCARNATION, 4, 1000, Execute(payload={"document": b"says nothing"})),
+    ]
+    (answers,) = answered(units, batch)
+    assert executor.passes == [["in time", "just sent", "says nothing"]]
+    late = answers[0][1]
+    assert isinstance(late, Failure)
+    assert (late.code, late.dispatched) == ("expired", False)
