@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.contracts import clef, cua_s1, decider, embedding, laya, open_jev, sparrow, transformers
+from protocol.models import Batch
 from protocol.options import NO_OPTIONS, OptionTable
 
 ENTRY_POINT_GROUP: Final = "framehost.families"
@@ -64,6 +65,10 @@ class Family:
     """Names that may be given instead of a path."""
     pure: bool = False
     """Whether equal payloads have equal answers, whatever was asked before: then equal work may be done once."""
+    batch: Batch | None = None
+    """What its host is sent at once when the configuration does not say; None: one unit."""
+    look_ahead: bool = False
+    """Whether its host is sent a batch while it executes one, when the configuration does not say."""
     needs_path: str = ""
     """What its path has to lead to, in words, when it cannot do without one; "" = it can."""
 
@@ -78,6 +83,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:TextRequest",
             options=sparrow.OPTIONS,
             pure=True,
+            batch=Batch(),
             inspect="executor_host.executors.sparrow.executor:inspect",
             marks=("*.sparrow",),
             bundled=tuple(sparrow.BUNDLED),
@@ -163,6 +169,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             payload="protocol.payloads:RowsRequest",
             options=embedding.OPTIONS,
             pure=True,
+            batch=Batch(),
             inspect="executor_host.executors.embedding.checkpoint:inspect",
             marks=("modules.json",),
             needs_path="the folder of a sentence encoder",

@@ -22,7 +22,7 @@ import zmq
 from frontend.families.base import AssetError, Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
-from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.queueing import UnitQueue
 from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.answer_cache import AnswerCache
 from frontend.serving.assets import unpacked
@@ -33,7 +33,7 @@ from protocol import families
 from protocol import limits as protocol_limits
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
-from protocol.models import DeploymentSpec, Standing
+from protocol.models import Batch, DeploymentSpec, Standing
 from protocol.states import Role
 
 # As names of the module: see `frontend.runtime.admission`.
@@ -105,7 +105,8 @@ class Deployment:
         self.answers = AnswerCache(int(told.answer_cache_mb * 2**20) if self.family.pure else 0)
         self.shares = self.joins or self.answers.on
         """Whether it matters what a unit is equal to."""
-        self.batches = False
+        batch = told.batch or Batch(units=1)
+        self.batches = batch.units > 1
         """Whether it matters what a unit is to a batch."""
         requests, cost = told.max_requests, told.max_cost
         self.slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
@@ -122,6 +123,8 @@ class Deployment:
                 epoch=epoch,
                 layers=self._layers,
                 execution_limit_s=told.execution_limit_s,
+                batch=batch,
+                look_ahead=bool(told.look_ahead),
                 on_change=self._has_changed,
                 on_overdue=self._overdue,
                 secure=secure,
@@ -165,7 +168,7 @@ class Deployment:
         return next((state for state in order if state in states), Availability.FAILED)
 
     @property
-    def scheduler(self) -> SerialScheduler:
+    def scheduler(self) -> UnitQueue:
         """The first replica's queue."""
         return self.replicas[0].scheduler
 

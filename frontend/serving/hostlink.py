@@ -389,11 +389,12 @@ class HostLink:
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:
-            message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
+            envelope = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation)
         except ProtocolError as error:
             self._refused += 1
             self._complain("host %s: control: %s", self.incarnation, error)
             return
+        message = envelope.message
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
                 self._watch.settled()
@@ -407,8 +408,19 @@ class HostLink:
                 else:
                     self._watch.settled()
                 self._on_idle()
-        elif not isinstance(message, (Progress, Ready, CancelAnswer)):
+        elif isinstance(message, CancelAnswer):
+            if message.outcome == "not_begun":
+                self._withdrawn(envelope.call)
+        elif not isinstance(message, (Progress, Ready)):
             log.debug("host %s: %s", self.incarnation, message)
+
+    def _withdrawn(self, call: int) -> None:
+        """The host had been told in time: it does not begin with this unit. What it says on the data lane when it meets
+        the frame comes late, and nobody waits for that."""
+        if call in self._cancelling:
+            dispatch = self._take(call)
+            if dispatch is not None:
+                dispatch.withdraw()
 
     def statistics(self) -> LinkStatistics:
         """Counts, for status and tests."""
