@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from frontend.runtime.shape import Shape
-from protocol.payloads import Payload
+from protocol.payloads import Batchable, Payload
 from protocol.tensors import Blob
 
 
-def of(payload: Payload, fields: Mapping[str, Any]) -> Shape | None:
+def of(payload: Payload | Batchable, fields: Mapping[str, Any]) -> Shape | None:
     """The shape of a unit with this payload, whose wire `fields` these are; None for one that is sent alone."""
-    extent = payload.extent() if hasattr(payload, "extent") else None
-    if extent is None:
+    if not hasattr(payload, "extent"):
         return None
-    key, rows, longest = extent
+    key, rows, longest = payload.extent()
     return Shape(key, rows, longest, sum(map(_bytes, fields.values())))
 
 
