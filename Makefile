@@ -8,7 +8,7 @@ PORT ?= 8080
 .PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme lock clean
 
 help:
-	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
+	@echo "make serve    serve all-MiniLM-L6-v2, fetched once (84 MB), at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
 	@echo "make test-fast  unit and property tests without torch: what needs it, and real processes, is left to make test"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
@@ -46,7 +46,10 @@ $(VENV)/lint.stamp: $(VENV)/base.stamp requirements-lint.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lint.lock
 	touch $@
 
+# The model is kept in the user's cache, verified each time. Where it cannot be downloaded, serve says so and starts the
+# tiny one.
 serve: $(VENV)/base.stamp
+	-$(BIN)/framehost fetch minilm > /dev/null
 	$(BIN)/framehost serve --port $(PORT) $(ARGS)
 
 # One thread of torch's to a worker: more of them than cores wait for each other.

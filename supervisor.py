@@ -1,10 +1,10 @@
 """The supervisor: starts the front and the hosts, watches them by their process handles, restarts, stops.
 
 It is the only one that spawns, signals and mints incarnations, and it survives the death of any of them.
-Whoever dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
+When a process dies, it tells the front (HOST_DOWN) or gives the port to a new front; when it dies itself, the guards
 in the children end them.
 
-Here is the door: the command line is parsed, a server is built of its parts, and run. The parts are in
+Here is the entry: the command line is parsed, a server is built of its parts, and run. The parts are in
 executor_host/supervision, where `server.py` has the start and the stop; the configuration is in
 frontend/configuration, the commands are in frontend/cli.
 """
@@ -35,7 +35,7 @@ from executor_host.supervision.listeners import HttpListener, Listeners, PortUnu
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
-from frontend.cli.serve import configured
+from frontend.cli.serve import configured, hint
 from frontend.configuration import keys
 from frontend.configuration.endpoints import Endpoint
 from frontend.configuration.model import Configuration, exposed
@@ -59,7 +59,7 @@ def _settings(configuration: Configuration, models: _Models) -> Settings:
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
-        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes),
+        bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),
         restarts=configuration.restarts,
         front_limit_s=configuration.front_limit_s,
         drain_s=configuration.drain_s,
@@ -123,6 +123,8 @@ def _served(arguments: argparse.Namespace) -> int:
     if not arguments.insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
+    if (better := hint(arguments)) is not None:
+        print(f"framehost: {better}", file=sys.stderr)
     with contextlib.ExitStack() as opened:
         try:
             listeners = _open(configuration, opened)

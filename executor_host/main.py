@@ -29,7 +29,7 @@ from executor_host import devices
 from executor_host.errors import ConfigurationError
 from executor_host.executors.base import Executor
 from executor_host.host.control import ControlLane
-from executor_host.host.shared_state import Board
+from executor_host.host.shared_state import SharedState
 from executor_host.host.taken import TakenUnits
 from executor_host.host.units import Units, failure, is_fatal
 from protocol import addresses, batches, families
@@ -76,21 +76,21 @@ class Host:
         self,
         family: families.Family,
         executor: Executor,
-        board: Board,
+        shared_state: SharedState,
         context: zmq.Context[zmq.Socket[bytes]],
         place: Place,
         taken: TakenUnits | None = None,
     ) -> None:
         """Binds the control lane; raises `zmq.ZMQError` when that is not possible. `context` stays the caller's.
-        `taken`: where it is noted which units were taken; None when nobody could read it."""
+        `taken`: where it is noted which units were taken; None when no process could read it."""
         self._family = family
         self._executor = executor
-        self._board = board
-        self._units = Units(family, executor, board)
+        self._shared_state = shared_state
+        self._units = Units(family, executor, shared_state)
         self._context = context
         self._place = place
         self._taken = taken
-        self._control = ControlLane(context, place.control, board, place.security)
+        self._control = ControlLane(context, place.control, shared_state, place.security)
         self._looked = 0.0
         self._asker = b""
         """The front that was answered last."""
@@ -107,75 +107,78 @@ class Host:
     def run(self) -> HostExit:
         """Load, warm up, serve until asked to stop; returns the exit status. Never raises."""
         self._control.start()
-        self._board.advance(HostEvent.WELCOME)
+        self._shared_state.advance(HostEvent.WELCOME)
         status = self._load()
         if status is None:
             status = self._serve()
-        self._control.stop(status.name.lower())
+        # Before the close, which may hang: then the supervisor ends this process.
+        self._control.leave(status.name.lower())
         try:
             self._executor.close()
         except Exception as error:
             traceback.print_exception(error)  # for the log: how it ends has been decided
+        self._control.stop()
         return status
 
     def _load(self) -> HostExit | None:
         """None when the host is ready; otherwise why it is not."""
-        board, executor = self._board, self._executor
-        board.announce(Progress(stage="loading", fraction=0.0))
+        shared_state, executor = self._shared_state, self._executor
+        shared_state.announce(Progress(stage="loading", fraction=0.0))
         try:
             facts = executor.load(self._progress)
         except ConfigurationError as error:
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         except Exception as error:
             return self._cannot_start(HostExit.LOAD_FAILED, error)
-        board.advance(HostEvent.LOADED)
-        board.announce(Progress(stage="warming", fraction=None))
+        shared_state.advance(HostEvent.LOADED)
+        shared_state.announce(Progress(stage="warming", fraction=None))
         try:
             executor.warm_up()
         except ConfigurationError as error:
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         except Exception as error:
             return self._cannot_start(HostExit.WARM_UP_FAILED, error)
-        if board.drain_wanted:
+        if shared_state.drain_wanted:
             return HostExit.CLEAN
         self._data = router(self._context, self._place.data, self._place.security, linger_ms=LAST_ANSWERS_MS)
         shared = {"assets": dict(self._place.assets)} if self._place.assets else {}
         ready = Ready(address=address_of(self._data), facts={**facts, **shared})
         try:
-            encode(ready, incarnation=board.incarnation)
+            encode(ready, incarnation=shared_state.incarnation)
         except ProtocolError as error:
+            self._data.close()
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
-        board.advance(HostEvent.READY)
-        board.announce(ready)
+        shared_state.advance(HostEvent.READY)
+        shared_state.announce(ready)
         self._look_at_the_device()
         return None
 
     def _progress(self, fraction: float, note: str) -> None:
         """An executor's progress, held to what the wire allows: a rounding error must not end a load."""
         within = min(max(fraction, 0.0), 1.0) if fraction == fraction else None  # NaN is no place
-        self._board.announce(Progress(stage="loading", fraction=within, note=note[:MAX_NOTE_CHARS]))
+        self._shared_state.announce(Progress(stage="loading", fraction=within, note=note[:MAX_NOTE_CHARS]))
 
     def _cannot_start(self, status: HostExit, error: Exception, *, tell_trace: bool = True) -> HostExit:
         if tell_trace:
             traceback.print_exception(error)
         text = self.trouble = str(error) or type(error).__name__
         print(f"cannot start: {text}", file=sys.stderr, flush=True)
-        self._board.announce(failure("executor_error", text[:1000], fatal=True, dispatched=False))
+        self._shared_state.announce(failure("executor_error", text[:1000], fatal=True, dispatched=False))
         return status
 
     def _serve(self) -> HostExit:
-        data, board = self._data, self._board
-        waiting = Waiting(data, board.main_wake)
-        while not board.drain_wanted:
+        data, shared_state = self._data, self._shared_state
+        waiting = Waiting(data, shared_state.main_wake)
+        while not shared_state.drain_wanted:
             for ready in waiting.ready():
-                if ready == board.main_wake:
-                    clear(board.main_wake)
+                if ready == shared_state.main_wake:
+                    clear(shared_state.main_wake)
                     continue
                 peer, *frames = receive(data)
                 if not self._handle(peer, frames):
                     data.close()
                     return HostExit.RETIRED
-        board.advance(HostEvent.DRAIN)
+        shared_state.advance(HostEvent.DRAIN)
         data.close()
         return HostExit.CLEAN
 
@@ -183,9 +186,9 @@ class Host:
         """Answer one frame list; False when the host must retire after the answer."""
         if frames and frames[0] == batches.KIND_BYTE:
             return self._handle_batch(peer, frames)
-        board = self._board
+        shared_state = self._shared_state
         try:
-            envelope = decode(frames, lane=_DATA, incarnation=board.incarnation)
+            envelope = decode(frames, lane=_DATA, incarnation=shared_state.incarnation)
         except ProtocolError as error:
             self._refuse(peer, error)
             return True
@@ -203,9 +206,9 @@ class Host:
 
     def _handle_batch(self, peer: bytes, frames: list[bytes]) -> bool:
         """The same for the units of one batch."""
-        board = self._board
+        shared_state = self._shared_state
         try:
-            batch = batches.read(frames, incarnation=board.incarnation)
+            batch = batches.read(frames, incarnation=shared_state.incarnation)
         except ProtocolError as error:
             self._refuse(peer, error)
             return True
@@ -220,28 +223,28 @@ class Host:
 
     def _refuse(self, peer: bytes, error: ProtocolError) -> None:
         """Answer what could not be read."""
-        self._board.stale += 1
+        self._shared_state.stale += 1
         code = "stale_incarnation" if isinstance(error, StaleIncarnation) else "protocol"
         self._reply(peer, error.call, failure(code, str(error), dispatched=False))
 
     def _look_around(self) -> None:
         """Between two units: what was asked for meanwhile."""
-        board = self._board
-        if board.idle_wanted:
-            board.idle_wanted = False
-            board.announce(Status(report=board.report()))
+        shared_state = self._shared_state
+        if shared_state.idle_wanted:
+            shared_state.idle_wanted = False
+            shared_state.announce(Status(report=shared_state.report()))
         if time.monotonic() - self._looked > DEVICE_INTERVAL_S:
             self._look_at_the_device()
 
     def _look_at_the_device(self) -> None:
         self._looked = time.monotonic()
-        self._board.device_bytes = devices.memory_bytes()
+        self._shared_state.device_bytes = devices.memory_bytes()
 
     def _reply(self, peer: bytes, call: int, message: Message) -> None:
         try:
-            frames = encode(message, incarnation=self._board.incarnation, call=call)
+            frames = encode(message, incarnation=self._shared_state.incarnation, call=call)
         except ProtocolError as error:
-            frames = encode(self._too_large(error), incarnation=self._board.incarnation, call=call)
+            frames = encode(self._too_large(error), incarnation=self._shared_state.incarnation, call=call)
         self._send(peer, (call,), frames)
 
     def _reply_together(self, peer: bytes, batch: int, answers: Sequence[tuple[int, Message]]) -> None:
@@ -256,7 +259,7 @@ class Host:
             except ProtocolError as error:
                 parts.append(batches.pack(self._too_large(error), call=call))
         try:
-            frames = batches.join(parts, incarnation=self._board.incarnation, call=batch)
+            frames = batches.join(parts, incarnation=self._shared_state.incarnation, call=batch)
         except ProtocolError:
             for call, message in answers:
                 self._reply(peer, call, message)
@@ -265,7 +268,7 @@ class Host:
 
     def _too_large(self, error: ProtocolError) -> Failure:
         print(f"data: a result cannot travel: {error}", file=sys.stderr, flush=True)
-        self._board.failed += 1
+        self._shared_state.failed += 1
         return failure("too_large", "the result is outside the limits of the wire")
 
     def _send(self, peer: bytes, calls: Sequence[int], frames: list[Buffer]) -> None:
@@ -283,7 +286,7 @@ class Host:
         except zmq.ZMQError:
             # Its front is gone, or its connection: the same front asks for the answer when it is back, and the next
             # one never hears of this call (decision: replies to another epoch are dropped).
-            self._board.undeliverable += 1
+            self._shared_state.undeliverable += 1
 
     def _answer_again(self, peer: bytes, calls: Sequence[int]) -> None:
         """Send what the front says it has not got."""
@@ -294,7 +297,7 @@ class Host:
                 owed.difference_update(answered)
         for call in sorted(owed):
             lost = failure("lost", "the connection to the model's host broke and the unit or its answer is lost")
-            self._transmit(peer, encode(lost, incarnation=self._board.incarnation, call=call))
+            self._transmit(peer, encode(lost, incarnation=self._shared_state.incarnation, call=call))
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -315,8 +318,8 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.enable()
     # For people: `kill -USR1` prints every thread's stack into the server's log.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    board = Board(arguments.incarnation)
-    signal.signal(signal.SIGTERM, lambda *_: board.request_drain())
+    shared_state = SharedState(arguments.incarnation)
+    signal.signal(signal.SIGTERM, lambda *_: shared_state.request_drain())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         family = families.find(arguments.family)
@@ -328,7 +331,7 @@ def main(argv: list[str] | None = None) -> int:
     taken = None if arguments.taken is None else TakenUnits(arguments.taken)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        return Host(family, executor, board, context, place, taken).run()
+        return Host(family, executor, shared_state, context, place, taken).run()
     finally:
         context.destroy(linger=None)
 

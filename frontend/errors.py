@@ -31,7 +31,7 @@ class Misuse(FrontendError):
 
 
 class ExecutionStopped(FrontendError):
-    """`ExecutionContext.check()` found that nobody waits for this work any more."""
+    """`ExecutionContext.check()` found that no client waits for this work any more."""
 
 
 class DeadlineExceeded(ExecutionStopped):
@@ -80,6 +80,15 @@ class InvalidRequest(RequestError):
     def at(cls, loc: Sequence[str | int], msg: str, kind: str) -> InvalidRequest:
         """One fault at `loc`, which is relative to the body (the leading "body" is added when rendering)."""
         return cls([Fault(tuple(loc), msg, kind)])
+
+
+class Poisoned(InvalidRequest):
+    """This very request has ended host after host: it is not executed for a while."""
+
+    error_type = "poisoned"
+
+    def __init__(self, message: str) -> None:
+        super().__init__([Fault((), message, self.error_type)])
 
 
 class UsageError(RequestError):
@@ -167,6 +176,10 @@ class InternalError(RequestError):
     error_type = "internal_error"
 
 
+class HostRetires(InternalError):
+    """The executor failed on this request, and its host is replaced: trying again would end the next one."""
+
+
 class Unavailable(RequestError):
     """Loading, restarting, draining or dead. Always carries Retry-After."""
 
@@ -185,6 +198,8 @@ class HostDied(Unavailable):
         fate = self.running if dispatched else "was waiting; what was left of it was not started"
         super().__init__(f"{message}: the request {fate}", retry_after=retry_after)
         self.dispatched = dispatched
+        self.in_company = False
+        """Whether it was one of several that were being executed: which of them has ended the host is not known."""
 
 
 class HostLost(HostDied):

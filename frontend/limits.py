@@ -36,6 +36,13 @@ SWITCH_INTERVAL_S: Final = 0.0005
 ten times that. Beside two threads that parse megabytes the loop came to 31 turns, beside one and with this to 52 while
 less time passed, and nine of ten turns were late by up to 80 ms and not 460 (measured)."""
 
+POISON_S: Final = 600.0
+"""How long a request is refused that has ended two hosts: longer than any client tries again by itself, and short
+enough that what was mended is found out."""
+
+MAX_POISONED: Final = 1_024
+"""Requests that are remembered because a host ended while it executed them, with 100 bytes each."""
+
 REPORT_ENTRIES: Final = 64
 """Of what a host reports of itself, the first so many are kept; it has a dozen."""
 
@@ -48,6 +55,10 @@ The longest Retry-After we send: what we would tell the client to wait, we may a
 
 TIMER_SLACK_S: Final = 0.01
 """A timer may fire this much early by the clock that it was set by: the loop counts in milliseconds."""
+
+PROCESSOR_LIMIT_S: Final = 60.0
+"""Making a processor reads a few files of a checkpoint, which takes a second where it is large. Above: the deployment
+is unusable, and a host that has loaded it is refused."""
 
 KEEPALIVE_S: Final = 75.0
 """Idle client connections are closed after this; the library's default is an hour."""
@@ -66,6 +77,16 @@ STREAM_FLUSH_S: Final = 10.0
 """What a reader of events has not taken this long after the decision's end is dropped with its connection. Nothing but
 the connection is held by then; clients of the field give up after 10 s themselves."""
 
+WRITE_S: Final = 10.0
+"""A client that has read less in this time than `WRITE_BYTES_PER_S` times it, and not all of its answer, is aborted.
+Until then the answer is in our memory; clients of the field give up after 10 s themselves."""
+
+WRITE_BYTES_PER_S: Final = 64 * 1024
+"""The slowest reading that is waited for. What the kernel holds for a connection comes on top."""
+
+SWEEP_S: Final = 1.0
+"""How often the connections are looked at for answers that no client reads; a look costs a microsecond for each."""
+
 LISTEN_BACKLOG: Final = 1024
 """Connections the kernel may hold while a new front takes over the socket."""
 
@@ -79,6 +100,9 @@ long before that, and perhaps not read yet."""
 
 FILES_WARNING_S: Final = 60.0
 """The log says at most this often that descriptors run out."""
+
+MAX_TIMEOUT_DIGITS: Final = 15
+"""Of a time budget in milliseconds: 30,000 years. Python's own limit is 4,300, and a float's 308."""
 
 MAX_HEADER_REQUEST_ID: Final = 128
 """A longer x-request-id is not echoed but replaced."""

@@ -85,6 +85,7 @@ class Front:
         self._server.ask_supervisor = self._management.ask
         self._server.carry_out = self._management.order
         self._server.metrics.watch_lag()
+        self._server.clients.watch(loop)
         if self._server.keys is not None:
             self._server.keys.watch(loop)
         if arguments.tracing:
@@ -166,8 +167,10 @@ class Front:
         drained = await until_idle(self._server, budget_s)
         goodbye = "drained"
         if not drained:
-            still = self._server.requests.statistics().open
-            goodbye = f"{still} request{'' if still == 1 else 's'} still open after the drain budget of {budget_s:g} s"
+            still, unread = self._server.requests.statistics().open, self._server.clients.unwritten()
+            left = f"{still} request{'' if still == 1 else 's'} still open"
+            left += f", the answers of {unread} not read" if unread else ""
+            goodbye = f"{left} after the drain budget of {budget_s:g} s"
             log.warning("%s", goodbye)
         for deployment in (*self._server.deployments.values(), *self._server.others.values()):
             deployment.close()
@@ -179,6 +182,7 @@ class Front:
         for runner in self._runners:
             await runner.cleanup()
         self._server.metrics.close()
+        self._server.clients.close()
         if self._server.tracing is not None:
             await self._flush(self._server.tracing)
         for pool in (self._server.parser, self._server.pool):

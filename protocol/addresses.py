@@ -60,8 +60,8 @@ def ipc(path: Path) -> str:
 
 
 def usable(address: str) -> bool:
-    """Whether `address`, which somebody has told us, can be dialled at all: `ipc://` and an absolute path within the
-    system's limit, or `tcp://`, a host and a port."""
+    """Whether `address`, which another process has told us, can be dialled at all: `ipc://` and an absolute path within
+    the system's limit, or `tcp://`, a host and a port."""
     if address.startswith("ipc:///"):
         return "\0" not in address and len(os.fsencode(address.removeprefix("ipc://"))) <= limits.MAX_IPC_PATH_BYTES
     tcp = _TCP.fullmatch(address)

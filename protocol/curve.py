@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 DOMAIN: Final = b"framehost"
-"""A listening socket whose domain is enforced lets nobody in while no authenticator runs."""
+"""A listening socket whose domain is enforced lets no peer in while no authenticator runs."""
 
 HEARTBEATS_PER_LEASE: Final = 3
 """Two may be lost on the way without losing the lease."""

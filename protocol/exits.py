@@ -15,7 +15,7 @@ class HostExit(enum.IntEnum):
     CLEAN = 0
     """Asked to stop, drained, gone."""
     USAGE = 2
-    """Wrong arguments: a bug of whoever launched it."""
+    """Wrong arguments: a bug of its launcher."""
     CONFIGURATION = 64
     """The checkpoint or the configuration is wrong. Starting again gives the same, so it is not retried."""
     LOAD_FAILED = 65

@@ -206,7 +206,7 @@ def find(name: str) -> Family:
             where = f"entry point {name!r} of group {ENTRY_POINT_GROUP} ({entry.value})"
             try:
                 family = entry.load()
-            except Exception as error:  # a module of a stranger can raise anything while it is imported
+            except Exception as error:  # a foreign module can raise anything while it is imported
                 raise UnknownFamily(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
             if not isinstance(family, Family) or family.name != name:
                 raise UnknownFamily(f"{where} is not a Family of that name")

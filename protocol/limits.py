@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
 SOCKET_MAX_FRAME_BYTES: Final = MAX_BUFFER_BYTES + 1
 """ZMQ_MAXMSGSIZE, per frame. Above our own limit on purpose: libzmq drops the connection in silence
-(measured), so it guards against strangers only and our own check always speaks first."""
+(measured), so it guards against foreign peers only and our own check always speaks first."""
 
 SOCKET_HIGH_WATER_MARK: Final = 1_000
 """ZMQ_SNDHWM and ZMQ_RCVHWM. A front keeps one unit per host on the data lane and a few control

@@ -181,7 +181,7 @@ def _field(message: type[Message], name: str, annotation: Any) -> Field:
 
 @declare(Kind.HELLO, Lane.CONTROL, Lane.MANAGEMENT)
 class Hello(Message):
-    """The first message of whoever dials. `epoch` is the dialer's own incarnation: of a front, its launch.
+    """The first message of the side that dials. `epoch` is the dialer's own incarnation: of a front, its launch.
     `clock_ms`: the clock of its units' `sent_ms`, now; 0 of one that sends none."""
 
     role: Name
@@ -225,7 +225,7 @@ class Ready(Message):
 @declare(Kind.EXECUTE, Lane.DATA)
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
-    the unit belongs to, for the host's log; empty for a unit that is nobody's. `sent_ms`: when it was sent, by the
+    the unit belongs to, for the host's log; empty for a unit of no request. `sent_ms`: when it was sent, by the
     sender's clock that only rises, in milliseconds; 0: not told."""
 
     payload: Tree
@@ -268,7 +268,7 @@ class Failure(Message):
 
 @declare(Kind.CANCEL, Lane.CONTROL)
 class Cancel(Message):
-    """Nobody waits for call `header.call` of this front any more. Idempotent; unknown calls are fine."""
+    """No client waits for call `header.call` of this front any more. Idempotent; unknown calls are fine."""
 
     epoch: Incarnation
 
@@ -379,7 +379,7 @@ class Overdue(Message):
 @declare(Kind.HOST_VERDICT, Lane.MANAGEMENT)
 class HostVerdict(Message):
     """The front's answer to HOST_UP: it has accepted what the host brings, or `refusal` says why it cannot. A host is
-    ready for others when it is accepted; one that is refused fails, and nobody else because of it."""
+    ready for others when it is accepted; one that is refused fails, and no other because of it."""
 
     deployment: DeploymentId
     replica: Count
@@ -424,7 +424,7 @@ NOBODY: Final = "-"
 
 @declare(Kind.DIAL_IN, Lane.ARRIVAL)
 class DialIn(Message):
-    """A host that somebody else started asks for work. It has loaded nothing yet.
+    """A host that another machine started asks for work. It has loaded nothing yet.
 
     `version`: of framehost, which must be the server's own. `public_key`: the CURVE key of its sockets, Z85.
     """

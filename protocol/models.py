@@ -9,7 +9,7 @@ refusal repeats after "is not" (frontend/configuration/decode.py).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -31,7 +31,7 @@ _LIMIT: Final = Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) t
 
 
 def admitting(what: str) -> Meta:
-    """Of a bound on admission: 0 would be a model that nobody can ask."""
+    """Of a bound on admission: 0 would be a model that no client can ask."""
     below, above = "{} admits nothing; give a number above 0", f"{{}} is above the limit of {MAX_AMOUNT}"
     return Meta(ge=1, le=MAX_AMOUNT, description=f"{what} above 0", extra={"below": below, "above": above})
 
@@ -137,6 +137,16 @@ class DeploymentSpec(NamedModel, frozen=True, kw_only=True, forbid_unknown_field
     """Unique for the life of the supervisor: the model's name and a number."""
 
 
+class HostStanding(Struct, frozen=True, kw_only=True):
+    """Where one replica's host is at the moment of the table."""
+
+    state: Literal["none", "coming", "ready", "failed"]
+    """`none`: there is none, and none comes by itself. `ready`: HOST_UP has told it, or follows."""
+    retry_after_s: float = 0.0
+    """Of one that comes after a death: for how long it will probably take."""
+    last_death: str = ""
+
+
 class Standing(Struct, frozen=True, kw_only=True):
     """What a deployment is to its name and to the room there is, as the supervisor's table tells it to the front."""
 
@@ -145,4 +155,6 @@ class Standing(Struct, frozen=True, kw_only=True):
     present: bool = True
     """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
     refusal: str = ""
-    """Why there cannot be a host, when somebody is sure of that."""
+    """Why there cannot be a host, when that is certain."""
+    hosts: tuple[HostStanding, ...] = ()
+    """One for each replica: the whole truth, so that a front needs to remember nothing of what it was told before."""

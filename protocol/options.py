@@ -65,7 +65,7 @@ class Option:
     name: str
     type: type[bool | int | float | str]
     default: object
-    """The value when the option is absent. None: what `unset` says; nobody can ask for it by a value."""
+    """The value when the option is absent. None: what `unset` says; no value asks for it."""
     help: str
     """What it does, in one line."""
     side: Side = "host"
@@ -115,10 +115,7 @@ class Option:
         """`value`, a whole number as the float that is asked for. Raises `OptionError`."""
         whole = self.type is float and type(value) is int and abs(value) <= EXACT_FLOAT
         if not (whole or type(value) is self.type) or not self._in_bounds(value):
-            shown = repr(value)
-            if len(shown) > MAX_SHOWN_CHARS:
-                shown = f"{shown[:MAX_SHOWN_CHARS]}..."
-            raise OptionError(self.name, f"the option {self.name!r} is {shown}; it is {self.expected}")
+            raise OptionError(self.name, f"the option {self.name!r} is {shown(value)}; it is {self.expected}")
         return float(value) if whole else value  # type: ignore[arg-type]
 
     @property
@@ -169,6 +166,15 @@ class OptionTable:
 
 NO_OPTIONS: Final = OptionTable()
 """Of a family that has nothing to set."""
+
+
+def shown(value: object) -> str:
+    """A value for a message: its first `MAX_SHOWN_CHARS` characters, also when it is a table of tables of tables."""
+    try:
+        text = repr(value)
+    except RecursionError:  # a dotted key of TOML nests without the parser's recursion
+        return f"a {type(value).__name__} nested too deep"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def written(value: object) -> str:

@@ -74,7 +74,7 @@ class RowsRequest:
 
     The rows lie one after the other in `tokens`, unpadded. Row r is answered with the logits of the first
     `candidates[r]` labels of the checkpoint, at the position of the row's last token. Question ids are not in
-    it; `questions` says only which rows belong together, for whoever shares their common prefix.
+    it; `questions` says only which rows belong together, for an executor that shares their common prefix.
 
     The arrays may be views on a received frame: they are read, never written.
     """
@@ -91,6 +91,10 @@ class RowsRequest:
     questions: NDArray[np.int32]
     """[rows] index of the question each row belongs to: 0 first, then the same or one more."""
 
+    shared: int = 0
+    """With how many tokens all rows begin that rows of other requests may begin with, too: those of the state. For
+    families that keep prefixes; 0 where that is not known."""
+
     @property
     def rows(self) -> int:
         """How many rows there are."""
@@ -101,12 +105,13 @@ class RowsRequest:
         return "rows", 1, len(self.tokens)
 
     def to_wire(self) -> dict[str, Any]:
-        """Four arrays, out of band when they are large."""
+        """Four arrays, out of band when they are large, and a number."""
         return {
             "tokens": self.tokens,
             "lengths": self.lengths,
             "candidates": self.candidates,
             "questions": self.questions,
+            "shared": self.shared,
         }
 
     @classmethod
@@ -114,14 +119,15 @@ class RowsRequest:
         """The rows, checked against each other; `Malformed` says which of the promises above is broken."""
         import numpy as np
 
-        if fields.keys() != {"tokens", "lengths", "candidates", "questions"}:
-            raise Malformed("a rows request is tokens, lengths, candidates and questions")
-        for name, value in fields.items():
+        arrays = ("tokens", "lengths", "candidates", "questions")
+        if fields.keys() != {*arrays, "shared"}:
+            raise Malformed("a rows request is tokens, lengths, candidates, questions and shared")
+        for name in arrays:
+            value = fields[name]
             if not (isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 1):
                 raise Malformed(f"the {name} of a rows request are one line of int32")
-        tokens, lengths, candidates, questions = (
-            fields[name] for name in ("tokens", "lengths", "candidates", "questions")
-        )
+        tokens, lengths, candidates, questions = (fields[name] for name in arrays)
+        shared = fields["shared"]
         if not len(lengths) == len(candidates) == len(questions) >= 1:
             raise Malformed("a rows request has one length, candidate count and question for each of its rows")
         if lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(tokens):
@@ -131,7 +137,13 @@ class RowsRequest:
         steps = np.diff(questions.astype(np.int64))
         if questions[0] != 0 or not bool(((steps == 0) | (steps == 1)).all()):
             raise Malformed("the rows of a question lie together and the questions are counted from 0")
-        return cls(tokens, lengths, candidates, questions)
+        if type(shared) is not int or not 0 <= shared <= int(lengths.min()):
+            raise Malformed("what the rows of a request share is 0 tokens or more, and no row has fewer")
+        if shared:
+            starts = np.cumsum(lengths, dtype=np.int64)[:-1].tolist()
+            if not all(np.array_equal(tokens[start : start + shared], tokens[:shared]) for start in starts):
+                raise Malformed("the rows of a request begin with the tokens that they are said to share")
+        return cls(tokens, lengths, candidates, questions, shared)
 
 
 @dataclass(frozen=True, slots=True)

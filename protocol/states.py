@@ -29,7 +29,7 @@ class HostState(_Word):
     DEAD = "dead"
 
     @property
-    def settled(self) -> bool:
+    def final(self) -> bool:
         """No further event changes it."""
         return self in (HostState.STOPPED, HostState.DEAD)
 
@@ -109,7 +109,7 @@ SLOT: Final[Mapping[tuple[SlotState, SlotEvent], SlotState]] = {
     (SlotState.RUNNING, SlotEvent.GIVE_UP): SlotState.FAILED,
     # An operator, or a request for the model, insists.
     (SlotState.FAILED, SlotEvent.START): SlotState.STARTING,
-    # Nobody wants another one. What is there ends when it is asked to, or by itself.
+    # No other one is wanted. What is there ends when it is asked to, or by itself.
     (SlotState.STARTING, SlotEvent.STOP): SlotState.LEAVING,
     (SlotState.RUNNING, SlotEvent.STOP): SlotState.LEAVING,
     (SlotState.WAITING, SlotEvent.STOP): SlotState.EMPTY,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from executor_host.supervision.stop_signals import NUMBERS
+from tests import blocking
 
 HEAVY = ("torch", "transformers")
 """What `--without-torch` makes impossible to import; each costs seconds before the first test."""
@@ -35,3 +36,10 @@ def _signals_are_as_they_were() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _loops_are_not_blocked() -> Iterator[None]:
+    """A call that waits, made by our code on an event loop, is an error in the test that does it."""
+    with blocking.forbidden():
+        yield

@@ -11,7 +11,7 @@ positions that were asked for, and no others. Rows go on from a state in one of 
 
 Padding needs no mask: a causal model reads every row before its padding, so what the padding holds cannot reach a
 number that is asked for. All of that needs a model that reads from left to right and takes positions as they are given.
-Not every model does, so `Reader` is told which way to take, and whoever tells it has compared them
+Not every model does, so `Reader` is told which way to take, and the caller has compared them
 (executors/transformers_model.py).
 """
 

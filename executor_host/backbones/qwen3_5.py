@@ -15,7 +15,7 @@ from left to right, and one is causal attention: none of them looks to the right
 are read exactly as without the padding. The states *after* padding would be wrong, and are never used: states
 are taken from single, unpadded rows only.
 
-Logits are nobody's business here. No position but the last of each row leaves a pass, except through `read_all`.
+Logits are not made here. No position but the last of each row leaves a pass, except through `read_all`.
 
 Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for the model and its cache.
 """
@@ -81,11 +81,19 @@ class Settings:
 
 
 def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
-    """The settings that a family's options `execution` and `graphs` ask for. What is shared cannot be recorded, so
-    `auto` is `packed` where passes are."""
+    """The settings that a family's options `execution`, `graphs`, `prefix_cache_mb` and `prefix_segment` ask for.
+
+    What is shared cannot be recorded, so `auto` is `packed` where passes are."""
     graphs: bool = options["graphs"]
     execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
-    return Settings(execution=execution, max_rows=max_rows, max_tokens=max_tokens, graphs=graphs)
+    return Settings(
+        execution=execution,
+        max_rows=max_rows,
+        max_tokens=max_tokens,
+        graphs=graphs,
+        kept_bytes=options["prefix_cache_mb"] << 20,
+        segment=options["prefix_segment"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,11 @@ class Qwen35:
 
     def __repr__(self) -> str:
         return f"<Qwen35 {self._settings.execution} on {self.device} as {self.dtype} shared={self._shared_requests}>"
+
+    @property
+    def segment(self) -> int | None:
+        """Tokens of a segment of kept prefixes; None when none are kept."""
+        return None if self._kept is None else self._kept.segment
 
     @property
     def vocabulary(self) -> int:
@@ -424,7 +437,7 @@ def load(
 
 def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
     """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
-    for whoever needs the rows of an LM head that is not tied. As `load` otherwise."""
+    for a caller that needs the rows of an LM head that is not tied. As `load` otherwise."""
     torch, transformers, target = prepare(device)
     model = from_folder(transformers.Qwen3_5ForCausalLM, path, getattr(torch, dtype))
     return model.eval().requires_grad_(False), target

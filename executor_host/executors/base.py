@@ -30,7 +30,7 @@ class Call(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether no client waits for the result any more."""
         ...
 
     @property
@@ -40,14 +40,14 @@ class Call(Protocol):
 
 
 class WarmUpCall:
-    """The call of a warm-up: nobody leaves, and there is no limit."""
+    """The call of a warm-up: no client leaves, and there is no limit."""
 
     cancelled = False
     remaining_ms = None
 
 
 def check(call: Call) -> None:
-    """Raise `Abandoned` when nobody waits for `call` any more or its time is over."""
+    """Raise `Abandoned` when no client waits for `call` any more or its time is over."""
     if call.cancelled:
         raise Abandoned("the call was cancelled")
     remaining = call.remaining_ms

@@ -4,8 +4,8 @@
     warm_up   examples: requests ─▶ execute, as often as it takes ─▶ check_example
     execute   accept: the payload, checked ─▶ run: the device, which has finished afterwards ─▶ outputs
 
-Between the steps nobody waits for is ended where the family looks (`base.check`), and an error is told from one after
-which the device is not to be trusted (`devices.settled`).
+Between the steps a call that no client waits for is ended where the family looks (`base.check`), and an error is told
+from one after which the device is not to be trusted (`devices.synchronised`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         `files` (sha256 by name), `folder`, `dtype` and `device` are facts of every family; the others are `facts`.
         """
         self.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
+        device, dtype = self.placement()
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")
@@ -111,7 +111,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         if not isinstance(payload, self.PAYLOAD):
             raise ExecutionFailed(f"{self.PAYLOAD.__name__} is expected, not {type(payload).__name__}")
         request = self.accept(payload, checkpoint, model, lambda: check(call))
-        with devices.settled(model.device):
+        with devices.synchronised(model.device):
             result = self.run(request, model, lambda: check(call))
         return self.outputs(request, result, model)
 
@@ -137,7 +137,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
                 outcomes[at] = error
         results: Sequence[ResultT | HostError] = ()
         if accepted:
-            with devices.settled(model.device):
+            with devices.synchronised(model.device):
                 results = self.run_many(list(accepted.values()), model)
         for (at, request), result in zip(accepted.items(), results, strict=True):
             if isinstance(result, HostError):
@@ -168,6 +168,10 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         """Imports what the family needs. Raises `ConfigurationError`."""
         devices.torch_library()
 
+    def placement(self) -> tuple[str, str]:
+        """Device and dtype by name, as the options say."""
+        return devices.placement(self.options["device"], self.options["dtype"])
+
     @abstractmethod
     def verify(self, progress: Callable[[float, str], None]) -> FolderT:
         """The checkpoint at `self.path`. Reads every byte once. Raises `ConfigurationError`."""
@@ -191,7 +195,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     @abstractmethod
     def accept(self, payload: Any, checkpoint: FolderT, model: ModelT, look: Callable[[], None]) -> RequestT:
         """A payload of the family's type, which is one for this model, else `Malformed` or `InputRefused`. `look`
-        raises `Abandoned` when nobody waits for the call any more."""
+        raises `Abandoned` when no client waits for the call any more."""
 
     @abstractmethod
     def run(self, request: RequestT, model: ModelT, look: Callable[[], None]) -> ResultT:

@@ -153,5 +153,5 @@ class ServerLane:
         try:
             send(self._socket, encode(message, incarnation=NOBODY))
         except zmq.ZMQError:
-            # Nobody is there, and `lost` has been or will be called.
+            # No server is there, and `lost` has been or will be called.
             pass

@@ -2,7 +2,7 @@
 
 It dials in at the server, is told what it is, and from then on is the same host as a local one, but for its
 sockets: they are tcp, secured with CURVE, and admit the server alone. It ends when it is asked to, when it
-fails, and when it and its server have lost each other; starting it again is up to whoever started it.
+fails, and when it and its server have lost each other; starting it again is up to its own service manager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import zmq
 from executor_host.errors import ConfigurationError, DialInFailed
 from executor_host.executors.base import Executor
 from executor_host.host.dial_in import ServerLane
-from executor_host.host.shared_state import Board
+from executor_host.host.shared_state import SharedState
 from executor_host.main import Host, Place
 from protocol import families
 from protocol.curve import KeyPair, Security
@@ -87,11 +87,11 @@ def serve(
     print(f"framehost: this host is {assigned.deployment} {assigned.incarnation}", file=sys.stderr, flush=True)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    board = Board(assigned.incarnation)
+    shared_state = SharedState(assigned.incarnation)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: board.request_drain())
+        signal.signal(number, lambda *_: shared_state.request_drain())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    # Nobody but the server may connect, whoever else has a key that it would let in.
+    # No peer but the server may connect, whichever other has a key that it would let in.
     authenticator = authentication.in_thread(context, keys.Allowed([server]))
     try:
         path = path or assigned.path
@@ -102,12 +102,12 @@ def serve(
             security=Security(own, assigned.lease_s),
             assets=read_assets(path, family.front_files),
         )
-        host = Host(family, executor, board, context, place)
+        host = Host(family, executor, shared_state, context, place)
     except (ConfigurationError, zmq.ZMQError) as error:
         lane.leave(HostExit.CONFIGURATION, f"cannot start: {error}")
         return _cannot(HostExit.CONFIGURATION, str(error))
     lane.listening(host.control)
-    lane.watch(lambda why: _lost(board, assigned.lease_s, why))
+    lane.watch(lambda why: _lost(shared_state, assigned.lease_s, why))
     status = host.run()
     authenticator.stop()
     context.destroy(linger=None)
@@ -136,10 +136,10 @@ def read_assets(path: str | None, names: Sequence[str]) -> dict[str, Blob]:
     return assets
 
 
-def _lost(board: Board, lease_s: float, why: str) -> None:
-    """Finish the running unit, whose answer nobody gets, and end; at the latest after a lease."""
+def _lost(shared_state: SharedState, lease_s: float, why: str) -> None:
+    """Finish the running unit, whose answer is lost, and end; at the latest after a lease."""
     print(f"framehost: {why}; ending", file=sys.stderr, flush=True)
-    board.request_drain()
+    shared_state.request_drain()
     last = threading.Timer(lease_s, lambda: os._exit(HostExit.LOST))
     last.daemon = True
     last.start()

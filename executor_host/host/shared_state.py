@@ -25,7 +25,7 @@ MAX_CANCELLED: Final = 4096
 can have on the way are forgotten, the oldest first."""
 
 
-class Board:
+class SharedState:
     """The shared facts of one host process."""
 
     def __init__(self, incarnation: str) -> None:

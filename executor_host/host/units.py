@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from executor_host.errors import Abandoned, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor
-from executor_host.host.shared_state import Board, Key
+from executor_host.host.shared_state import Key, SharedState
 from protocol import families
 from protocol.errors import FAILURES, Malformed, ProtocolError
 from protocol.frames import Envelope
@@ -31,17 +31,17 @@ _NOT_BEGUN: Final = "the model is being restarted; this unit was not begun"
 class UnitCall:
     """What an executor may ask about a unit that it is executing."""
 
-    __slots__ = ("_board", "_deadline", "_key")
+    __slots__ = ("_deadline", "_key", "_shared_state")
 
-    def __init__(self, board: Board, key: Key, budget_ms: int | None) -> None:
-        self._board = board
+    def __init__(self, shared_state: SharedState, key: Key, budget_ms: int | None) -> None:
+        self._shared_state = shared_state
         self._key = key
         self._deadline = None if budget_ms is None else time.monotonic() + budget_ms / 1000
 
     @property
     def cancelled(self) -> bool:
         """Whether no caller waits for the answer any more. Stopping early is allowed, never required."""
-        return self._key in self._board.cancelled
+        return self._key in self._shared_state.cancelled
 
     @property
     def remaining_ms(self) -> int | None:
@@ -60,22 +60,22 @@ class Unit(NamedTuple):
 class Units:
     """Executes what the data lane brings. Main thread only."""
 
-    def __init__(self, family: families.Family, executor: Executor, board: Board) -> None:
+    def __init__(self, family: families.Family, executor: Executor, shared_state: SharedState) -> None:
         self._family = family
         self._executor = executor
-        self._board = board
+        self._shared_state = shared_state
         self._payload: type[Payload] = families.resolve(family.payload)
 
     def execute(self, peer: bytes, envelope: Envelope) -> Message:
         """The answer to one unit of the front with the identity `peer`."""
         key = (peer.decode("ascii", "replace"), envelope.call)
-        board = self._board
-        board.begin((key,))
+        shared_state = self._shared_state
+        shared_state.begin((key,))
         try:
             unit = self._begun(key, envelope)
             return unit if isinstance(unit, Failure) else self._alone(unit, 1)
         finally:
-            board.end((key,))
+            shared_state.end((key,))
 
     def execute_batch(
         self, peer: bytes, parts: Sequence[Envelope | ProtocolError]
@@ -85,16 +85,16 @@ class Units:
         A part that is no message is answered with what is wrong with it. After a fatal failure nothing more is begun.
         """
         epoch = peer.decode("ascii", "replace")
-        board, most = self._board, max(1, self._executor.max_units)
+        shared_state, most = self._shared_state, max(1, self._executor.max_units)
         retiring = False
         for start in range(0, len(parts), most):
             group = parts[start : start + most]
             keys = [(epoch, part.call) for part in group]
-            board.begin(keys)
+            shared_state.begin(keys)
             try:
                 answers = [_not_begun()] * len(group) if retiring else self._group(keys, group)
             finally:
-                board.end(keys)
+                shared_state.end(keys)
             retiring = retiring or any(is_fatal(answer) for answer in answers)
             yield [(part.call, answer) for part, answer in zip(group, answers, strict=True)]
 
@@ -103,7 +103,7 @@ class Units:
         units: dict[int, Unit] = {}
         for at, (key, part) in enumerate(zip(keys, parts, strict=True)):
             if isinstance(part, ProtocolError):
-                self._board.stale += 1
+                self._shared_state.stale += 1
                 answers[at] = failure("protocol", str(part), dispatched=False)
                 continue
             unit = self._begun(key, part)
@@ -117,24 +117,24 @@ class Units:
 
     def _begun(self, key: Key, envelope: Envelope) -> Unit | Failure:
         """The unit of one EXECUTE, or why it does not begin."""
-        board, budget_ms = self._board, envelope.budget_ms
+        shared_state, budget_ms = self._shared_state, envelope.budget_ms
         message = envelope.message
         if not isinstance(message, Execute):
             return failure("protocol", f"{type(message).__name__} is nothing to execute", dispatched=False)
-        if key in board.cancelled:
+        if key in shared_state.cancelled:
             return failure("cancelled", "the call was cancelled before it began", dispatched=False)
-        if board.drain_wanted:
+        if shared_state.drain_wanted:
             return failure("draining", "the model is being stopped", dispatched=False)
         if budget_ms is not None:
             if message.sent_ms:
-                budget_ms -= board.ages.age_ms(key[0], message.sent_ms)
+                budget_ms -= shared_state.ages.age_ms(key[0], message.sent_ms)
             if budget_ms <= 0:
                 return failure("expired", "the request's time was up before its unit could start", dispatched=False)
         try:
             payload = self._payload.from_wire(message.payload)
         except Malformed as error:
             return failure("protocol", str(error), dispatched=False)
-        return Unit(message.request, payload, UnitCall(board, key, budget_ms))
+        return Unit(message.request, payload, UnitCall(shared_state, key, budget_ms))
 
     def _alone(self, unit: Unit, times: int) -> Message:
         started = time.perf_counter_ns()
@@ -169,7 +169,7 @@ class Units:
 
     def _result(self, outputs: Mapping[str, Any], started: int) -> Result:
         result = Result(outputs=dict(outputs), elapsed_us=(time.perf_counter_ns() - started) // 1000)
-        self._board.executed += 1
+        self._shared_state.executed += 1
         return result
 
     def _reported(self, unit: Unit, error: Exception, times: int) -> Failure:
@@ -198,9 +198,9 @@ class Units:
         """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""
         print(f"request {unit.request} failed ({code}):", file=sys.stderr, flush=True)
         traceback.print_exception(error)
-        self._board.failed += 1
+        self._shared_state.failed += 1
         if self._family.retire_on_error and not FAILURES[code].retire:
-            return failure("fatal", "execution failed; the model is being restarted", fatal=True)
+            return failure(code, "execution failed; the model is being restarted", fatal=True)
         tried = f" (executed {times} times, the last time alone)" if times > 1 else ""
         return failure(code, f"{message}{tried}", fatal=FAILURES[code].retire)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 async def aside(work: Callable[[], T], *, limit_s: float) -> T:
     """What `work()` returns or raises, from a thread of its own. Raises `TimeoutError` when it has not ended after
-    `limit_s` seconds; then, and when this is cancelled, it goes on for nobody."""
+    `limit_s` seconds; then, and when this is cancelled, it goes on and its result is lost."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -37,7 +37,7 @@ async def aside(work: Callable[[], T], *, limit_s: float) -> T:
         try:
             loop.call_soon_threadsafe(settle, result, failure)
         except RuntimeError:
-            pass  # the loop has ended: nobody waits any more
+            pass  # the loop has ended: no caller waits any more
 
     threading.Thread(target=run, name="aside", daemon=True).start()
     async with asyncio.timeout(limit_s):

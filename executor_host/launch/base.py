@@ -84,7 +84,7 @@ class ProcessExit:
             return f"signal {self.signal}"
 
     def describe(self, *, cause: str = "", resident_bytes: int = 0) -> str:
-        """For people. `cause`: why we ended it ourselves. Of a SIGKILL that is nobody's, it says who usually sends
+        """For people. `cause`: why we ended it ourselves. Of a SIGKILL that is not ours, it says who usually sends
         one, and with how much memory (`resident_bytes`, 0 = not known) the process was seen last."""
         if self.signal is not None:
             text = f"killed by {self.signal_name}"
@@ -107,7 +107,7 @@ class ProcessHandle(ABC):
     address: str | None = None
     """Of its control lane, when that is not where the spec says."""
     security: Security | None = None
-    """For whoever dials its sockets; None when they are local."""
+    """For those that dial its sockets; None when they are local."""
 
     def lost(self) -> None:  # noqa: B027 - most processes cannot get lost
         """The connection to its control lane is gone. A process of this machine has its end noticed otherwise."""

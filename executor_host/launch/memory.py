@@ -43,7 +43,7 @@ def group_resident_bytes(group: int) -> int:
 async def freed(level: Callable[[], Awaitable[int]], *, limit_s: float) -> int:
     """Wait until `await level()` is 0, at most `limit_s` seconds; the last level seen.
 
-    A level and not a change: what has been given back before anybody looked must not be waited for.
+    A level and not a change: what was freed before the first look must not be waited for.
     """
     deadline = asyncio.get_running_loop().time() + limit_s
     while (now := await level()) > 0 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no event says it

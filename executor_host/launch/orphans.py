@@ -1,4 +1,4 @@
-"""Processes that are nobody's: as process 1 of a container the supervisor inherits them, and has to wait for them.
+"""Processes without a parent: as process 1 of a container the supervisor inherits them, and has to wait for them.
 
 What a host has started and not waited for becomes a child of process 1 when the host ends. Dead and not waited for,
 it stays in the process table for ever. Our own children are waited for where they were started, and are left alone.
@@ -20,7 +20,7 @@ def reap(ours: Collection[int]) -> list[int]:
                 if os.waitpid(pid, os.WNOHANG)[0] == pid:
                     reaped.append(pid)
             except ChildProcessError:
-                pass  # somebody else has waited for it since the listing
+                pass  # another waiter has waited for it since the listing
     return reaped
 
 

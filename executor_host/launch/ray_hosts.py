@@ -3,7 +3,7 @@
     supervisor ── starts ──▶ driver (a local process) ── Ray ──▶ actor, somewhere in the cluster: dials in
 
 The driver is what the supervisor holds: it owns the actor, which dies with it, and its output is the host's. Every host
-gets keys of its own, made for it and forgotten with it, so nobody keeps key files for a cluster.
+gets keys of its own, made for it and forgotten with it, so there are no key files for a cluster.
 """
 
 from __future__ import annotations

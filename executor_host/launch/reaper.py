@@ -5,7 +5,7 @@
 A host dies with its parent by the kernel's signal, which leaves it no time to end what it has started itself (data
 loaders, compilers). So the process groups of all children are told to this process through a pipe, and the end of
 the pipe, which the supervisor's death makes, kills those that are still there. It imports nothing of ours and next
-to nothing of Python's, and stands in a session of its own, so that nobody's signal to a group reaches it.
+to nothing of Python's, and stands in a session of its own, so that no signal to a group reaches it.
 """
 
 from __future__ import annotations

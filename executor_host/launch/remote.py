@@ -1,4 +1,4 @@
-"""Hosts that somebody else starts: they dial in, are assigned a place, and are lost with their connection.
+"""Hosts that are started elsewhere: they dial in, are assigned a place, and are lost with their connection.
 
     host        DIAL_IN {model, family, version, ...} ─▶
     supervisor                                        ◀─ ASSIGNED {incarnation, options, lease}, or REFUSED {why}

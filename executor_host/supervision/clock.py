@@ -1,7 +1,8 @@
 """The time that counts for limits: seconds in which this process was awake and looked.
 
 When everything is frozen (a paused container, a laptop's lid), each limit would seem to be over at the thaw although
-nobody had a chance to keep it. Here time goes on for a little after each look, and then stands still until the next.
+no process had a chance to keep it. Here time goes on for a little after each look, and then stands still until the
+next.
 """
 
 from __future__ import annotations

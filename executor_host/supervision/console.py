@@ -40,7 +40,7 @@ class Console:
         self._stream.flush()
 
     def progress(self, source: str, stage: str, fraction: float | None, note: str) -> None:
-        """Where a loading host is. `fraction` 0..1, None when nobody knows the end."""
+        """Where a loading host is. `fraction` 0..1, None when the end is not known."""
         if not self._live:
             if self._stages.get(source) != stage:
                 self._stages[source] = stage
@@ -60,7 +60,7 @@ class Console:
         self._stream.write(erasure + self._drawing())
         self._stream.flush()
 
-    def settled(self, source: str) -> None:
+    def finished(self, source: str) -> None:
         """`source` no longer loads: its live line goes away."""
         self._stages.pop(source, None)
         if self._line.startswith(f"[{source}]"):

@@ -85,7 +85,7 @@ class RuntimeDirectory:
 
     def _take_lock(self) -> int:
         """The descriptor of the locked lock file. A `DirectoryError` whose cause is a `FileNotFoundError` says that the
-        folder or the file went meanwhile: what we hold then, if anything, keeps nobody out."""
+        folder or the file went meanwhile: what we hold then, if anything, keeps no server out."""
         self._make_private(self.path.parent)
         self._make_private(self.path)
         path = self.path / addresses.LOCK_NAME
@@ -107,7 +107,7 @@ class RuntimeDirectory:
         return lock
 
     def _is_there(self, lock: int) -> bool:
-        """Whether whoever opens the lock file's path now gets the file that we have open."""
+        """Whether a process that opens the lock file's path now gets the file that we have open."""
         try:
             found = (self.path / addresses.LOCK_NAME).stat()
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class RuntimeDirectory:
         return path
 
     def restore(self) -> bool:
-        """Make anew what somebody has removed: folders, the lock, what was published; whether anything was missing.
+        """Make anew what was removed: folders, the lock, what was published; whether anything was missing.
 
         Cleaners of temporary folders, and the end of a user's session, take ours away under a running server. Raises
         `DirectoryError` when it cannot be made; `AlreadyRunning` when another server, on this port of another address,

@@ -1,8 +1,8 @@
-"""Makes anew what somebody removes of the runtime directory while the server runs.
+"""Makes anew what is removed of the runtime directory while the server runs.
 
 Cleaners of temporary folders take what has not been touched for days, and the end of a user's session takes everything
-under /run/user. Whoever is connected stays so; a next host, a next front and the commands need the folders, the lock
-and the management socket at their places.
+under /run/user. A process that is connected stays so; a next host, a next front and the commands need the folders, the
+lock and the management socket at their places.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Our top-level packages have common names (`protocol`, `frontend`, `supervisor`), so framehost is installed as
 an application in an environment of its own. Where it is not, another distribution may shadow one of them, and
-the error would otherwise be an ImportError from the middle of a stranger's code.
+the error would otherwise be an ImportError from the middle of foreign code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def shadowed() -> str | None:
 
 def main() -> int:
     """Check, then hand over to the supervisor's command line. A Ctrl-C that no command takes, because its modules are
-    still being imported, ends quietly, and so does what prints to somebody who has read enough (`| head`)."""
+    still being imported, ends quietly, and so does what prints to a reader that has read enough (`| head`)."""
     try:
         status = _run()
         if sys.stdout is not None:  # it may have been closed before we began
@@ -52,14 +52,14 @@ def main() -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # What is still in the buffer is written once more at the end of the process: to nobody.
+        # What is still in the buffer is written once more at the end of the process, and lost.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def open_standard_descriptors() -> None:
     """Put /dev/null where 0, 1 or 2 is closed (`framehost serve >&-`, some supervisors of services): a socket of ours
-    that got the number would be read and written by whoever means the standard streams, in every child."""
+    that got the number would be read and written in place of the standard streams, in every child."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDWR)
         if descriptor > STDERR:

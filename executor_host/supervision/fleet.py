@@ -93,7 +93,7 @@ class Fleet:
     # The start and the end
 
     async def size_of(self, spec: DeploymentSpec) -> int:
-        """The bytes of a deployment's checkpoint, once for each host; 0 when nobody needs to know, or cannot."""
+        """The bytes of a deployment's checkpoint, once for each host; 0 when it is not needed, or cannot be known."""
         if not self._weighs:
             return 0
         try:
@@ -157,6 +157,13 @@ class Fleet:
         """End every host now."""
         for hosts in self:
             hosts.kill()
+
+    def look(self) -> None:
+        """See from outside how every process is, and whether it is another one's turn to have room."""
+        for slot in self.slots:
+            slot.look()
+        if not self._around.life.stopping:
+            self.residency.look(self._around.clock())
 
     # What slots and the front say
 
@@ -222,7 +229,7 @@ class Fleet:
         self.residency.expire(now)
 
     def front_lost(self) -> None:
-        """Nobody knows who is idle, and nobody waits, until the next front says so."""
+        """It is not known which are idle, and no request waits, until the next front says so."""
         self.residency.usage((), {})
 
     # Effects of the residency

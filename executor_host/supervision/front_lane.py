@@ -42,7 +42,7 @@ class FrontLane:
             self._heard(frames)
 
     def close(self) -> None:
-        """Nobody is heard any more."""
+        """No message is heard any more."""
         self._socket.close()
 
     def listen_again(self, address: str) -> None:
@@ -63,7 +63,7 @@ class FrontLane:
         except zmq.ZMQError as error:
             self._say("framehost", f"{incarnation} cannot be told {type(message).__name__}: {error}")
         except ProtocolError as error:
-            # Nobody may go on knowing less than it should: a bug of ours, and it ends the server. What others have
+            # No peer may go on knowing less than it should: a bug of ours, and it ends the server. What others have
             # told us has been tried before it gets here.
             name = type(message).__name__
             self._life.fail(ServeExit.FAILED, f"internal error: {name} cannot be sent: {error}")

@@ -45,7 +45,7 @@ class Effects(Protocol):
         """A front listens on the ports."""
 
     def died(self, how: str) -> None:
-        """A front has ended that nobody had asked to."""
+        """A front has ended without being asked to."""
 
     def changed(self) -> None:
         """Which front is told what happens is another one, or none."""
@@ -71,7 +71,7 @@ class FrontLife:
         mint: Callable[[], str],
     ) -> None:
         """`limit_s`: how long a front may owe an answer; None: for ever. `clock`: in seconds, standing still while
-        nobody looks. `mint`: a name that no front has had."""
+        no look is taken. `mint`: a name that no front has had."""
         self.machine = Machine(FRONT, FrontState.STARTING)
         self.epoch = ""
         self.policy = RestartPolicy(RestartLimits(budget=restarts))
@@ -100,13 +100,13 @@ class FrontLife:
         self._launch()
 
     def begin_stop(self) -> None:
-        """No front is started any more. One that is there goes on; one that nobody is in yet is ended."""
+        """No front is started any more. One that is there goes on; one that has no request yet is ended."""
         self._stopping = True
         if self.machine.state is FrontState.WAITING:
             self._effects.wait_no_more()
             self._rest()
         elif not self.machine.state.connected:
-            # It is still starting, or on its way out: nobody's request is in it.
+            # It is still starting, or on its way out: no request is in it.
             self._effects.kill()
 
     def launched(self) -> None:

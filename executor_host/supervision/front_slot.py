@@ -145,7 +145,7 @@ class FrontSlot:
             return
         self.life.launched()
         ended = await handle.wait()
-        self._handle = None  # nobody looks at what is gone
+        self._handle = None  # what is gone is not looked at
         self.life.ended(ended, handle.last_words()[-LAST_WORDS_CHARS:])
 
     async def _dump(self, handle: LocalProcess, epoch: str) -> None:

@@ -9,7 +9,7 @@ protocol/states.py. What a host says is foreign: whatever is wrong with it ends 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from executor_host.launch.base import ProcessExit
 from executor_host.supervision.console import Console
@@ -21,7 +21,7 @@ from protocol.exits import HostExit
 from protocol.frames import encode
 from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import Bye, Drain, Failure, HostDown, HostUp, Message, Progress, Ready, Status, Welcome
-from protocol.models import DeploymentSpec
+from protocol.models import DeploymentSpec, HostStanding
 from protocol.states import SLOT, HostEvent, HostState, Machine, SlotEvent, SlotState
 
 
@@ -32,7 +32,7 @@ class Effects(Protocol):
         """Make a process; `launched`, or `ended` without one, follows."""
 
     def abandon(self) -> None:
-        """Wait no longer for a process that somebody else would start; `ended` follows."""
+        """Wait no longer for a process that another machine would start; `ended` follows."""
 
     def tell(self, message: Message) -> None:
         """Send to the process, on its control lane."""
@@ -59,7 +59,7 @@ class Effects(Protocol):
         """The host is ready, and the front has accepted it."""
 
     def died(self, how: str) -> None:
-        """A process has ended that nobody had asked to."""
+        """A process has ended without being asked to."""
 
     def changed(self) -> None:
         """A process has ended, and what follows is decided."""
@@ -82,7 +82,7 @@ class HostLife:
         clock: Callable[[], float],
         mint: Callable[[], str],
     ) -> None:
-        """`clock`: in seconds, standing still while nobody looks. `mint`: a name that no incarnation has had."""
+        """`clock`: in seconds, standing still between looks. `mint`: a name that no incarnation has had."""
         self.spec = spec
         self.replica = replica
         self.policy = policy
@@ -114,7 +114,7 @@ class HostLife:
         self._launch()
 
     def hasten(self) -> None:
-        """Somebody insists: what waits for its next start is started now."""
+        """A request or an operator insists: what waits for its next start is started now."""
         if self.slot.state is SlotState.WAITING:
             self._effects.wait_no_more()
             self.waited()
@@ -228,7 +228,7 @@ class HostLife:
         current, policy = self.current, self.policy
         clean = ended.status == HostExit.CLEAN
         current.exited(clean=clean)
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         how = ended.describe(cause=current.cause, resident_bytes=current.resident_bytes)
         if ended.status == HostExit.LOST:
             how, words = words, ""
@@ -313,9 +313,16 @@ class HostLife:
         """Who says it, in the log."""
         return f"{self.spec.id} {self.current.name}"
 
-    def down(self) -> HostDown:
-        """What a front is told that comes while there is no ready host."""
-        return self._down(None, None)
+    def standing(self) -> HostStanding:
+        """What a front has to know of it, whatever it was told before."""
+        state: Literal["none", "coming", "ready", "failed"] = "none"
+        if self.failed is not None:
+            state = "failed"
+        elif self.current.up is not None:
+            state = "ready"
+        elif self.slot.state.expected:
+            state = "coming"
+        return HostStanding(state=state, retry_after_s=self._back_in_s, last_death=self.last_death[:MAX_TEXT_CHARS])
 
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`, without what only the system knows."""
@@ -370,9 +377,14 @@ class HostLife:
             return
         current.ready(up, self._clock())
         self.load_s = current.load_s
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}")
         self._effects.tell_front(up)
+
+    @property
+    def _back_in_s(self) -> float:
+        """After a death: until the next start, as it was decided, and as long as the last load took."""
+        return float(self.load_s + self._waits_s) if self.last_death else 0.0
 
     def _tell_down(self, ended: ProcessExit | None, taken: dict[str, int] | None) -> None:
         self._effects.tell_front(self._down(ended, taken))
@@ -386,7 +398,7 @@ class HostLife:
             signal="" if ended is None else ended.signal_name,
             last_words=self.last_death[:MAX_TEXT_CHARS],
             will_restart=self.slot.state.expected,
-            retry_after_s=float(self.load_s + self._waits_s),
+            retry_after_s=self._back_in_s,
             taken=taken,
         )
 

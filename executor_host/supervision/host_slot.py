@@ -60,7 +60,7 @@ class Surroundings:
     mint: Callable[[], str]
     """A name that no incarnation has had, also not of an earlier supervisor."""
     clock: Callable[[], float]
-    """In seconds, standing still while nobody looks."""
+    """In seconds, standing still between looks."""
 
 
 class Listener(Protocol):
@@ -70,7 +70,7 @@ class Listener(Protocol):
         """A host is warm, and the front has accepted it."""
 
     def host_died(self, slot: HostSlot, how: str) -> None:
-        """A host ended that nobody had asked to."""
+        """A host ended without being asked to."""
 
     def host_changed(self, slot: HostSlot) -> None:
         """A host ended, and what follows is decided."""
@@ -195,7 +195,7 @@ class HostSlot:
             await asyncio.wait([self._launching])
             launching, self._launching = self._launching, None
             if launching.cancelled():
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
                 self.life.ended(ProcessExit(HostExit.CLEAN, None))  # the stop came while we waited for a host
                 return
             handle = launching.result()
@@ -212,7 +212,7 @@ class HostSlot:
             if self._control is not None:
                 self._control.close()
                 self._control = None
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
         self.life.ended(ended, handle.last_words()[-LAST_WORDS_CHARS:], handle.taken())
 
     def _connect(self, handle: ProcessHandle) -> None:
@@ -280,3 +280,8 @@ class HostSlot:
 
     def __repr__(self) -> str:
         return f"<HostSlot {self.life!r}>"
+
+
+def _remove(directory: Path) -> None:
+    """What one incarnation leaves behind: a folder with a few sockets in it."""
+    shutil.rmtree(directory, ignore_errors=True)

@@ -35,26 +35,26 @@ class Hosts:
         self.present = True
         """Whether its hosts are there or being started, and are not about to be stopped for room."""
         self.refusal = ""
-        """Why there cannot be room for it, once somebody has tried."""
+        """Why there cannot be room for it, once it was tried."""
         self.drained = asyncio.Event()
         """The front has said that no request needs its hosts, since it was held, retired or to leave."""
         self.begun = asyncio.Event()
-        """Since somebody wanted it: it is being started, or cannot be."""
-        self.settled = asyncio.Event()
-        """Since somebody wanted it: every host has been ready, or one will not be."""
+        """Since it was wanted: it is being started, or cannot be."""
+        self.resolved = asyncio.Event()
+        """Since it was wanted: every host has been ready, or one will not be."""
         self._running: list[asyncio.Future[None]] = []
 
     def start(self, *, trial: bool = False) -> None:
         """Start every host. Only when none runs. `trial` as `HostSlot.start`."""
         assert not self.running, f"{self.spec.id} is running already"
-        self.settled.clear()
+        self.resolved.clear()
         self.begun.set()
         self.present, self.refusal = True, ""
         self._running = [slot.start(trial=trial) for slot in self.slots]
 
     def insist(self) -> None:
-        """Somebody waits for it: what has failed is tried again, and what waits for its next start is started now."""
-        self.settled.clear()
+        """A request waits for it: what has failed is tried again, and what waits for its next start is started now."""
+        self.resolved.clear()
         for number, slot in enumerate(self.slots):
             if slot.life.slot.state is SlotState.FAILED and self.running:
                 self._running[number] = slot.start()
@@ -84,12 +84,12 @@ class Hosts:
 
     @property
     def trouble(self) -> str:
-        """Why a host is not ready that somebody waits for; "" while nothing speaks against it."""
+        """Why a host is not ready that is waited for; "" while nothing speaks against it."""
         for slot in self.slots:
             if slot.life.failed is not None:
                 return slot.life.failed
             if slot.life.slot.state is SlotState.WAITING and slot.life.policy.proven:
-                # It is tried for ever; whoever waits for it wants to know how this try has gone.
+                # It is tried for ever; the caller that waits for it wants to know how this try has gone.
                 return slot.life.last_death
         return ""
 
@@ -104,9 +104,9 @@ class Hosts:
         return next((slot.life.state for slot in self.slots if slot.life.failed is None), "failed")
 
     def notice(self) -> None:
-        """A slot has changed: tell whoever waits for it."""
+        """A slot has changed: tell those that wait for it."""
         if self.complete or self.trouble:
-            self.settled.set()
+            self.resolved.set()
 
     def become(self, event: RoleEvent) -> None:
         """Change its role; the front is told by the next table. Raises `BadTransition`."""
@@ -122,7 +122,7 @@ class Hosts:
         """There cannot be room for it."""
         self.present, self.refusal = False, why
         self.begun.set()
-        self.settled.set()
+        self.resolved.set()
 
     async def resident_bytes(self) -> int:
         """What its processes on this machine, and whatever they have started, have in memory now."""
@@ -141,12 +141,12 @@ class Hosts:
         """Have every host finish what it executes and go; no new ones are started."""
         for slot in self.slots:
             slot.life.stop(budget_s)
-        self.settled.set()
+        self.resolved.set()
 
     async def stop(self, budget_s: float) -> Freed:
         """Ask, wait, kill what is left after `budget_s` seconds; until every process is reaped and its memory is back.
 
-        Cancelled, the processes have been asked to go and nobody waits for them.
+        Cancelled, the processes have been asked to go and are not waited for.
         """
         groups = self._groups
         before = await _measured(groups)
@@ -175,7 +175,12 @@ class Hosts:
 
     def row(self) -> dict[str, Any]:
         """What the front is told of it."""
-        standing = Standing(role=self.role.state.value, present=self.present, refusal=self.refusal)
+        standing = Standing(
+            role=self.role.state.value,
+            present=self.present,
+            refusal=self.refusal,
+            hosts=tuple(slot.life.standing() for slot in self.slots),
+        )
         row: dict[str, Any] = msgspec.to_builtins(self.spec) | msgspec.to_builtins(standing)
         return row
 
@@ -188,4 +193,4 @@ async def _measured(groups: list[int]) -> int:
     try:
         return await aside(lambda: sum(map(group_resident_bytes, groups)), limit_s=MEASURE_LIMIT_S) if groups else 0
     except TimeoutError:
-        return 0  # nobody knows
+        return 0  # it is not known

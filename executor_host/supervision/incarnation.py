@@ -94,13 +94,13 @@ class Incarnation:
 
     def exited(self, *, clean: bool) -> None:
         """Its process is gone."""
-        if not self.machine.state.settled:
+        if not self.machine.state.final:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
 
     @property
     def lives(self) -> bool:
         """Whether there is a process."""
-        return self.process is not None and not self.machine.state.settled
+        return self.process is not None and not self.machine.state.final
 
     @property
     def load_s(self) -> float:

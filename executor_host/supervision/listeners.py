@@ -64,7 +64,7 @@ class HttpListener:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """All ports of one server. Whoever has opened them closes them."""
+    """All ports of one server. The opener closes them."""
 
     main: HttpListener
     natives: Mapping[str, HttpListener]

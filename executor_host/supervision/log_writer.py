@@ -1,4 +1,4 @@
-"""Where the log goes: a thread of its own writes it, so that nobody waits for whoever should read it.
+"""Where the log goes: a thread of its own writes it, so that no loop waits for its reader.
 
 A pipe whose reader sleeps (a paused pager, a hung disk behind `tee`, a stalled log driver) takes nothing more and says
 nothing. What comes meanwhile is kept up to a bound; beyond that, and when the file is full or its reader has left,
@@ -22,7 +22,7 @@ class LogWriter:
 
     def __init__(self, descriptor: int, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self.lost = 0
-        """Lines that nobody will read."""
+        """Lines that are lost."""
         self._descriptor = descriptor
         self._max_kept_bytes = max_kept_bytes
         self._kept: deque[tuple[int, bytes]] = deque()

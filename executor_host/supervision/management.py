@@ -1,12 +1,12 @@
 """What is heard on the management lane: what a front says of itself and of its requests, and who else asks.
 
-    front       HELLO ─▶                 ◀─ WELCOME, DEPLOYMENT (the whole table), HOST_UP and HOST_DOWN of every host
+    front       HELLO ─▶                 ◀─ WELCOME, DEPLOYMENT (the whole table), HOST_UP of every ready host
     front       SERVING, BYE, HOST_VERDICT, OVERDUE, DRAINED, WANT ─▶
     commands    ORDER ─▶                                                          (carried out in orders.py)
     both        STATUS ─▶                                                         (answered in report.py)
 
-Whoever connects may ask and order: the lane's socket is in the runtime directory, which is this user's alone. What only
-a front may say is taken from the present one.
+Every peer that connects may ask and order: the lane's socket is in the runtime directory, which is this user's alone.
+What only a front may say is taken from the present one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from protocol.messages import (
     Want,
     Welcome,
 )
-from protocol.states import HostState
 
 
 class Management:
@@ -111,6 +110,4 @@ class Management:
         for slot in self._fleet.slots:
             if slot.life.up is not None and slot.still_reachable():
                 self._lane.tell_front(slot.life.up)
-            elif self._life.open and slot.life.current.name and slot.life.state != HostState.STOPPED.value:
-                self._lane.tell_front(slot.life.down())
         self._fleet.publish()

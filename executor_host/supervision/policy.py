@@ -47,7 +47,7 @@ class RestartPolicy:
         self._proven = False
 
     def begin(self, *, trial: bool = False) -> None:
-        """Somebody has decided to try, or to try again: the budget is whole. `trial`: one that ends before it is ready
+        """It was decided to try, or to try again: the budget is whole. `trial`: one that ends before it is ready
         is not followed by another."""
         self._trial = trial
         self._in_a_row = 0

@@ -1,7 +1,7 @@
 """What an orchestrator is told: live, started, ready. A small HTTP server inside the supervisor.
 
 It answers from the first moment until the last, also while models load and while there is no front, from what the
-supervisor knows anyway: nobody is asked, and so nothing can make it wait. Probes come from outside of the machine
+supervisor knows anyway: no process is asked, and so nothing can make it wait. Probes come from outside of the machine
 (a kubelet), so it may listen on any address, and says nothing that would be worth hiding: counts and states, no
 names, paths, process ids or error texts.
 
@@ -26,7 +26,7 @@ MAX_REQUEST_BYTES = 8 * 1024
 """Of a request's head; a probe sends 200. More is 431."""
 
 MAX_CONNECTIONS = 64
-"""At once. A newcomer beyond them closes the oldest: a probe takes a millisecond, so whoever is old is stuck."""
+"""At once. A newcomer beyond them closes the oldest: a probe takes a millisecond, so an old one is stuck."""
 
 TIMEOUT_S = 5.0
 """From the connection to its end. Longer than any probe waits."""

@@ -1,4 +1,5 @@
-"""What there is now, for whoever asks: which processes, in which state, since when, and what died lately.
+"""What there is now, for `status`, the page and metrics: which processes, in which state, since when, and what died
+lately.
 
     Reports.report    what `framehost status` shows, and what a front is told for its metrics
     Reports.health    what the probes may know
@@ -78,7 +79,8 @@ class Reports:
         self._questions = 0
 
     def ask(self, reply: Callable[[Message], None]) -> None:
-        """Send the whole report to whoever has asked: with the front's part, or without it when it does not come."""
+        """Send the whole report to the peer that has asked: with the front's part, or without it when it does not
+        come."""
         self._questions += 1
         question = self._questions
         wait = FRONT_STATUS_TIMEOUT_S if self._front.life.connected else 0.0
@@ -121,7 +123,7 @@ class Reports:
         }
 
     def health(self) -> Health:
-        """In one reading, and nobody is asked."""
+        """In one reading, and no process is asked."""
         models = self._fleet.named
         fractions = [
             progress.fraction
@@ -147,5 +149,6 @@ class Reports:
             "role": hosts.role.state.value,
             "keep_alive_s": hosts.spec.keep_alive_s,
             "pinned": hosts.spec.pinned,
+            "turns": self._fleet.residency.turns(hosts.spec.id),
             "native": "" if native is None else native.url,
         }

@@ -1,14 +1,18 @@
-"""Which deployments have hosts: more may be configured than fit, and whoever is asked for takes the room of the idle.
+"""Which deployments have hosts: more may be configured than fit, and one that is asked for takes the room of the idle.
 
 Pure: events in, effects out; no process, no clock. The supervisor calls the events and is the effects.
 
-    events      add, want, usage, measured, ready, broken, left, remove    (each ends with a look at what can be done)
+    events      add, want, usage, measured, ready, broken, left, remove, look   (each ends with what can be done now)
     effects     start a deployment's hosts · evict them · refuse, with a reason
 
 An evicted deployment keeps its room until its processes are gone and their memory is back (`left`): nothing is
 started on the promise of room. Only the idle are evicted, the least recently used first; never a pinned one,
 never one that is asked for itself, never in vain: when all the idle together would not make the room, none goes.
-Who waits is served in the order of coming, and nobody overtakes the first in the line.
+Who waits is served in the order of coming, and none overtakes the first in the line.
+
+Steady clients of one deployment could keep another waiting for ever. So when the first in the line has waited for a
+*turn*, those that have been there for a turn themselves make room although they are busy: they finish what they have,
+and a request for them waits, in the line, for their own next turn.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ PLACES: Final[Mapping[tuple[Place, Move], Place]] = {
     (Place.STARTING, Move.EVICT): Place.LEAVING,
     (Place.RESIDENT, Move.EVICT): Place.LEAVING,
     (Place.LEAVING, Move.LEFT): Place.ABSENT,
-    # Its hosts ended and will not be started again: it has no room, and gets some only when somebody insists.
+    # Its hosts ended and will not be started again: it has no room, and gets some only when it is insisted on.
     (Place.STARTING, Move.BREAK): Place.BROKEN,
     (Place.RESIDENT, Move.BREAK): Place.BROKEN,
     (Place.LEAVING, Move.BREAK): Place.LEAVING,
@@ -72,7 +76,7 @@ class Effects(Protocol):
         """Let it finish what it has, then end its hosts; `left` follows."""
 
     def refuse(self, deployment: str, why: str) -> None:
-        """Nobody need wait for it: there cannot be room, whatever becomes idle."""
+        """It need not be waited for: there cannot be room, whatever becomes idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Bounds:
 
     count: int | None = None
     bytes: int | None = None
+    turn_s: float | None = None
+    """How long the first in the line waits before the busy make room for it; None: for ever."""
 
 
 @dataclass(slots=True)
@@ -94,7 +100,13 @@ class _Entry:
     kept: bool = False
     """A swap is at it: it stays until the swap has ended."""
     idle_since: float | None = None
-    """When it became idle, on the caller's clock; None while it is busy, or nobody knows."""
+    """When it became idle, on the caller's clock; None while it is busy, or that is not known."""
+    there_since: float | None = None
+    """When it was first seen resident; None while it is not."""
+    waits_since: float | None = None
+    """When it was first seen in the line; None while it is not there."""
+    turns: int = 0
+    """How often it has made room although it was busy."""
 
 
 class Residency:
@@ -134,13 +146,13 @@ class Residency:
         self._plan()
 
     def want(self, deployment: str, *, first: bool = False, room_of: str | None = None) -> None:
-        """Somebody insists on it: an operator, a swap (`first` in the line), or the configuration at the start.
-        `room_of`: the one whose processes are gone for it, so that nobody else takes the room in between."""
+        """It is insisted on by an operator, a swap (`first` in the line), or the configuration at the start.
+        `room_of`: the one whose processes are gone for it, so that no other takes the room in between."""
         entry = self._entries[deployment]
         if room_of is not None:
             self._entries[room_of].place.advance(Move.LEFT)
         self._asked.add(deployment)
-        # What the front said last is old: nobody is known to be idle until it says so again.
+        # What the front said last is old: none is known to be idle until it says so again.
         for other in self._entries.values():
             other.idle_since = None
         if deployment not in self._line and entry.place.state not in (Place.STARTING, Place.RESIDENT):
@@ -148,7 +160,7 @@ class Residency:
         self._plan()
 
     def withdraw(self, deployment: str) -> None:
-        """Nobody insists on it any more. One that is being started goes on."""
+        """It is not insisted on any more. One that is being started goes on."""
         self._asked.discard(deployment)
         if deployment in self._line:
             self._line.remove(deployment)
@@ -201,13 +213,13 @@ class Residency:
         self._plan()
 
     def keep(self, deployment: str, kept: bool) -> None:
-        """It may not, or may again, be evicted; for a while, so that whoever waits for room goes on waiting."""
+        """It may not, or may again, be evicted; for a while, so that those that wait for room go on waiting."""
         self._entries[deployment].kept = kept
         self._plan()
 
     def unload(self, deployment: str, *, loading: bool = False) -> bool:
         """An operator wants its room back, idle or not. False when it has none to give, or is pinned; one that is
-        `loading`, again or for the first time, serves nobody, so that its pin is no reason."""
+        `loading`, again or for the first time, serves no request, so that its pin is no reason."""
         entry = self._entries[deployment]
         if (entry.pinned and not loading) or not entry.place.allows(Move.EVICT):
             return False
@@ -222,7 +234,33 @@ class Residency:
             if self._evictable(name) and since is not None and kept is not None and now - since >= kept:
                 self._evict(name)
 
+    def look(self, now: float) -> None:
+        """Time has passed: perhaps it is another one's turn."""
+        for name, entry in self._entries.items():
+            there, waits = entry.place.state is Place.RESIDENT, name in self._line
+            entry.there_since = (now if entry.there_since is None else entry.there_since) if there else None
+            entry.waits_since = (now if entry.waits_since is None else entry.waits_since) if waits else None
+        if not self._line or self._bounds.turn_s is None:
+            return
+        name, since = self._line[0], now - self._bounds.turn_s
+        waits_since = self._entries[name].waits_since
+        if self._entries[name].place.state is Place.LEAVING or waits_since is None or waits_since > since:
+            return
+        busy = [
+            other
+            for other, entry in self._entries.items()
+            if self._may_leave(other) and entry.there_since is not None and entry.there_since <= since
+        ]
+        longest_first = sorted(busy, key=lambda other: self._entries[other].there_since or 0.0)
+        for victim in self._fewest(name, [*self._idle(), *longest_first]):
+            self._entries[victim].turns += 1
+            self._evict(victim)
+
     # What there is
+
+    def turns(self, deployment: str) -> int:
+        """How often it has made room although it was busy."""
+        return self._entries[deployment].turns
 
     def place(self, deployment: str) -> Place:
         """Where it is."""
@@ -267,19 +305,27 @@ class Residency:
     def _victims(self, name: str) -> list[str]:
         """The fewest of the idle, least recently used first, that make room beside those who leave already; none
         when all of them would not."""
+        return self._fewest(name, self._idle())
+
+    def _idle(self) -> list[str]:
+        idle = [other for other in self._entries if self._evictable(other)]
+        return sorted(idle, key=lambda other: self._entries[other].idle_since or 0.0)
+
+    def _fewest(self, name: str, candidates: list[str]) -> list[str]:
         gone = [other for other, entry in self._entries.items() if entry.place.state is Place.LEAVING]
         victims: list[str] = []
-        idle = [other for other in self._entries if self._evictable(other)]
-        for victim in sorted(idle, key=lambda other: self._entries[other].idle_since or 0.0):
+        for victim in dict.fromkeys(candidates):
             if self._fits(name, (*gone, *victims)):
                 break
             victims.append(victim)
         return victims if self._fits(name, (*gone, *victims)) else []
 
     def _evictable(self, name: str) -> bool:
+        return self._may_leave(name) and self._entries[name].idle_since is not None
+
+    def _may_leave(self, name: str) -> bool:
         entry = self._entries[name]
-        stays = entry.pinned or entry.kept
-        return entry.place.state is Place.RESIDENT and not stays and entry.idle_since is not None
+        return entry.place.state is Place.RESIDENT and not entry.pinned and not entry.kept
 
     def _evict(self, name: str) -> None:
         entry = self._entries[name]

@@ -135,8 +135,7 @@ class Server:
         while True:
             parts.clock.look()
             parts.front.look()
-            for slot in parts.fleet.slots:
-                slot.look()
+            parts.fleet.look()
             parts.renewal.look()
             if os.getpid() == 1:
                 orphans.reap(STARTED)
@@ -159,7 +158,7 @@ class Server:
             in_time = False
             parts.console.say("front", "still running after the drain budget; killed")
             front.kill()
-        # With the front gone nobody waits for a host's answer any more: what still runs has been given up.
+        # With the front gone no client waits for a host's answer any more: what still runs has been given up.
         hosts = fleet.ask_to_stop(HOSTS_SHARE_S)
         # However early the front was done: who waits for a stop does not wait for a host that hangs.
         await self._until(min(end, self._loop.time() + STOP_MARGIN_S), hosts)
@@ -180,7 +179,7 @@ class Server:
         if parts.life.stopped:
             return
         if parts.life.stopping:
-            # The second signal: nobody wants to wait. The guards take down whatever is left.
+            # The second signal: the operator does not want to wait. The guards take down whatever is left.
             status = ServeExit.INTERRUPTED
             parts.console.say("framehost", f"stopped: asked a second time; exit status {int(status)}")
             parts.front.kill()

@@ -24,7 +24,7 @@ class StopSignals:
         self._tell: Callable[[], None] | None = None
 
     def install(self) -> None:
-        """From now on a signal is kept, until somebody wants to be told. Again: nothing."""
+        """From now on a signal is kept, until a handler wants to be told. Again: nothing."""
         for number in NUMBERS:
             signal.signal(number, self._take)
 

@@ -33,7 +33,7 @@ class SwapFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What a stop has given back, in bytes."""
+    """What a stop has freed, in bytes."""
 
     bytes: int
     """Resident when the stop began."""
@@ -129,7 +129,7 @@ class Effects(Protocol):
         """Forget a deployment whose processes are gone, here and in the front."""
 
     def say(self, text: str) -> None:
-        """Tell a step to whoever has ordered the swap."""
+        """Tell a step to the operator who ordered the swap."""
 
     def succeed(self, report: SwapReport) -> None:
         """It is done."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-FILES = frozenset({"FILE", "PATH", "IN.jsonl", "OUT.jsonl"})
+FILES = frozenset({"FILE", "PATH", "IN", "OUT.jsonl", "GOLD.jsonl"})
 """Metavars of arguments that name a file."""
 
 

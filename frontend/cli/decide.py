@@ -121,7 +121,7 @@ def _encoded(text: str) -> bytes:
 def _write(content: bytes) -> int:
     """Print and return the exit status. A reader that has left needs no word about it."""
     if sys.stdout is None:
-        return 0  # closed by whoever started us
+        return 0  # closed by our parent
     try:
         sys.stdout.buffer.write(content + b"\n")
         sys.stdout.flush()

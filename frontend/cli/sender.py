@@ -25,7 +25,7 @@ T = TypeVar("T")
 BUSY: Final = frozenset({429, 503})
 DENIED: Final = frozenset({401, 403})
 RETRY_AFTER_S: Final = (0.2, 30.0)
-"""Bounds of a wait. The server names whole seconds from 1 on; a stranger in between may name anything."""
+"""Bounds of a wait. The server names whole seconds from 1 on; a proxy in between may name anything."""
 
 AWAY_S: Final = 0.5
 """How long to wait after a connection that failed."""
@@ -71,7 +71,7 @@ class Target:
 
 
 class Sender:
-    """`workers` threads. They are daemons: whoever is interrupted need not wait for an answer that is on its way."""
+    """`workers` threads. They are daemons: an interrupted command need not wait for an answer that is on its way."""
 
     def __init__(self, target: Target, workers: int) -> None:
         self._target = target
@@ -105,7 +105,7 @@ class Sender:
             yield item, slot.wait()
 
     def stop(self) -> None:
-        """Send nothing more. Waits for nobody."""
+        """Send nothing more. Waits for no thread."""
         self._stop.set()
         for _ in self._threads:
             self._todo.put(None)

@@ -63,10 +63,10 @@ def _reading(port: int, *, for_programs: bool) -> list[str]:
 def render(report: dict[str, Any]) -> str:
     """The report for people."""
     front, process = report["front"], report["front_process"]
-    door = "stopping" if report["stopping"] else "open" if process["serving"] else "closed"
+    opening = "stopping" if report["stopping"] else "open" if process["serving"] else "closed"
     lines = [
         (
-            f"{report['url']}  port {door}  up {report['uptime_s']:g} s  supervisor pid {report['pid']}, "
+            f"{report['url']}  port {opening}  up {report['uptime_s']:g} s  supervisor pid {report['pid']}, "
             f"{_mib(report['supervisor_rss_bytes'])}"
         ),
         f"front   pid {process['pid']}, {_mib(process['rss_bytes'])}, restarts {process['restarts']}"
@@ -130,7 +130,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
 
 
 def _presence(host: dict[str, Any], model: dict[str, Any] | None) -> list[str]:
-    """How long nobody has asked for it, and for how long that may go on."""
+    """How long no request has asked for it, and for how long that may go on."""
     words = []
     if model and model["waiting_for_host"]:
         words.append(f"{model['waiting_for_host']} requests wait for it")

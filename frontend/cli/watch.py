@@ -37,11 +37,11 @@ ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 def table(report: dict[str, Any]) -> list[str]:
     """The lines of one reading, as long as they are: a summary, the headings, a row per host."""
     front, process = report["front"], report["front_process"]
-    door = "stopping" if report["stopping"] else "open" if process["serving"] else "closed"
+    opening = "stopping" if report["stopping"] else "open" if process["serving"] else "closed"
     silent = process.get("silent_s", 0.0)
     told = f", silent for {silent:.0f} s" if silent >= SILENT_S else "" if front else ", not answering"
     head = (
-        f"{report['url']}  port {door}  up {report['uptime_s']:.0f} s  "
+        f"{report['url']}  port {opening}  up {report['uptime_s']:.0f} s  "
         f"front pid {process['pid']}, {size(process['rss_bytes'])}, restarts {process['restarts']}{told}"
     )
     if front:
@@ -142,7 +142,7 @@ def fitted(lines: Sequence[str], columns: int, rows: int) -> list[str]:
 
 
 def watch(read: Callable[[], list[str]]) -> int:
-    """Show what `read` gives, until Ctrl-C or SIGTERM, the ways to end it, or until nobody reads. Returns 0."""
+    """Show what `read` gives, until Ctrl-C or SIGTERM, the ways to end it, or until the reader has left. Returns 0."""
     out = sys.stdout
     live = out.isatty()
     try:

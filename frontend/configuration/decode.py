@@ -10,18 +10,22 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, ge
 import msgspec
 
 from frontend.configuration.toml_file import Key, TomlDocument
+from protocol.options import shown
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 """Where msgspec says that a value is: names of fields with a dot before them, and indices in brackets."""
 
+DEPTH: Final = 4
+"""Tables inside each other that a configuration has names for: models, a model, native, listen."""
+
 _NEEDED: Final = {int: "; an integer is needed", float: "; a number is needed"}
 
 
 def read(kind: type[T], table: object, key: Key, source: TomlDocument) -> T:
     """`table`, which stands at `key`, as a `kind`. Raises `ConfigurationError` about the first thing that is wrong."""
-    _refuse_nul(table, key, source)
+    _refuse_nul(table, key, source, DEPTH)
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
@@ -41,14 +45,14 @@ def missing(kind: type[msgspec.Struct], name: str) -> str:
     return str(words.get("missing", f"the key {name} is missing: it is {meta.description}"))
 
 
-def _refuse_nul(value: object, key: Key, source: TomlDocument) -> None:
+def _refuse_nul(value: object, key: Key, source: TomlDocument, depth: int) -> None:
     """No name and no path can have a NUL, and no command line. Options of families have rules of their own."""
     if isinstance(value, str) and "\0" in value:
         source.fail(key, "holds a NUL, which no name and no path can have")
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and depth:
         for name, inner in value.items():
             if name != "options":
-                _refuse_nul(inner, (*key, name), source)
+                _refuse_nul(inner, (*key, name), source, depth - 1)
 
 
 def _refuse(kind: Any, value: Any, path: str, key: Key, source: TomlDocument) -> NoReturn:
@@ -68,8 +72,8 @@ def _refuse(kind: Any, value: Any, path: str, key: Key, source: TomlDocument) ->
     special = {} if meta is None or meta.extra is None else meta.extra
     if type(value) is inner or (inner is float and type(value) is int):  # of the right type, so beyond its bounds
         side = "below" if meta is not None and meta.ge is not None and value < meta.ge else "above"
-        source.fail(key, special[side].format(value) if side in special else f"{value!r} is not {words}")
-    source.fail(key, f"{value!r} is not {words}{_NEEDED.get(inner, '')}")
+        source.fail(key, special[side].format(value) if side in special else f"{shown(value)} is not {words}")
+    source.fail(key, f"{shown(value)} is not {words}{_NEEDED.get(inner, '')}")
 
 
 def _refuse_keys(kind: type[msgspec.Struct], table: Mapping[str, object], key: Key, source: TomlDocument) -> None:

@@ -8,7 +8,7 @@
 
 A key is compared by its digest under a secret of this process: how long a look-up takes says nothing about any
 key. When the file turns out wrong, the keys read before stay valid and the reason is logged once; a server that
-has none yet (it was just started again) lets nobody in. Without a file and without keys in the environment there
+has none yet (it was just started again) lets no client in. Without a file and without keys in the environment there
 is no access control at all, and that never changes while a server runs.
 """
 
@@ -44,8 +44,12 @@ MIN_KEY_CHARS: Final = 16
 MAX_KEY_CHARS: Final = 1024
 """Far below what one header line may hold."""
 
-LOOK_AGAIN_S: Final = 1.0
-"""How often a watched key file is looked at."""
+LOOK_AGAIN_S: Final = 0.5
+"""How often a watched key file is looked at. What two looks have found alike is in force: a file that is caught while
+it is being written may be valid, and mean something else than it will."""
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Of a key file, which is read at every look: some 10,000 keys."""
 
 MAX_AMOUNT: Final = 2**40
 """Of requests and costs: far above any machine."""
@@ -130,7 +134,10 @@ class KeyRing:
         self._others = tuple(others)
         self._secret = secrets.token_bytes(32)
         self._accounts: dict[bytes, Account] = {}
-        self._seen: tuple[int, ...] | None = None
+        self._seen = b""
+        """What the file was when it was read last: the digest of its content, or of what was wrong with reading it."""
+        self._changed = b""
+        """The same of the look before this one, if it was something else than what was read last."""
         self.problem = ""
         """Why the file as it is now is not in force; "" when it is."""
         self._take(self._others)
@@ -144,12 +151,13 @@ class KeyRing:
         return account
 
     def look(self) -> None:
-        """Read the file now if it is not the one that was read last, and act on it."""
-        if (news := self._news()) is not None:
+        """Act on the file as it is now, if it is not the one that was read last. The caller knows that it is whole."""
+        if (news := self._news(sure=True)) is not None:
             self._act_on(news)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look every `LOOK_AGAIN_S` for as long as the process lives. Called once; afterwards nobody calls `look`.
+        """Look every `LOOK_AGAIN_S` for as long as the process lives. Called once; afterwards no other code calls
+        `look`.
 
         A thread of its own reads: a file on a storage that hangs must not hold up the loop, nor the end of the process.
         """
@@ -169,20 +177,26 @@ class KeyRing:
             except RuntimeError:
                 return  # the loop is closed
 
-    def _news(self) -> tuple[ApiKey, ...] | ConfigurationError | None:
-        """All keys by the file as it is now, or what is wrong with it; None when it is the one that was read last."""
+    def _news(self, *, sure: bool = False) -> tuple[ApiKey, ...] | ConfigurationError | None:
+        """All keys by the file as it is now, or what is wrong with it; None when it is the one that was read last, or,
+        unless `sure`, another one than at the look before."""
         if self._file is None:
             return None
+        content: bytes | ConfigurationError
         try:
-            found = self._file.stat()
-            seen: tuple[int, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
-        except OSError:
-            seen = ()
-        if seen == self._seen:
+            content = _content(self._file)
+        except ConfigurationError as error:
+            content = error
+        # Its size and its time say nothing: a file may be rewritten in place with both as they were.
+        seen = hashlib.sha256(content if isinstance(content, bytes) else str(content).encode()).digest()
+        before, self._changed = self._changed, seen
+        if seen == self._seen or not (sure or seen == before):
             return None
         self._seen = seen
         try:
-            keys = (*self._others, *read(self._file))
+            if isinstance(content, ConfigurationError):
+                raise content
+            keys = (*self._others, *_parse(self._file, content))
             distinct(keys)
         except ConfigurationError as error:
             return error
@@ -233,13 +247,30 @@ class KeyRing:
 
 def read(path: Path) -> tuple[ApiKey, ...]:
     """The keys in a file, at least one. Raises `ConfigurationError`, whose text never holds a key."""
+    return _parse(path, _content(path))
+
+
+def _content(path: Path) -> bytes:
     try:
         regular = stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
         regular = True  # why it cannot be read is said below
     if not regular:
         raise ConfigurationError(f"{path}: not a file; what cannot be read again cannot be noticed to change")
-    source = TomlDocument.read(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a path that no file can have
+        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigurationError(f"{path}: a key file has at most {MAX_FILE_BYTES} bytes")
+    return content
+
+
+def _parse(path: Path, content: bytes) -> tuple[ApiKey, ...]:
+    source = TomlDocument.parse(path, content)
     tables = decode.read(_File, source.content, (), source).keys
     keys = tuple(_key(name, fields, source) for name, fields in tables.items())
     if not keys:

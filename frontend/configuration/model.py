@@ -36,6 +36,8 @@ class Configuration:
     """How many models may have hosts at once; None: all."""
     max_resident_bytes: int | None
     """How much memory the hosts of all models may take together; None: all there is."""
+    turn_s: float | None
+    """How long a model that is asked for waits before busy ones make room for it; None: until they are idle."""
     keys: Path | None
     """The file with API keys, which was read and is right."""
     cors: tuple[str, ...]

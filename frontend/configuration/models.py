@@ -77,7 +77,7 @@ def _family(model: Model, key: Key, source: TomlDocument) -> families.Family:
             raise TypeError("its OPTIONS are not those of the Family")
         for part in ("executor", "payload", *(["native"] if family.native else [])):
             families.locate(getattr(family, part))
-    except Exception as error:  # a stranger's module can raise anything
+    except Exception as error:  # a foreign module can raise anything
         reference = getattr(family, part)
         why = f"{type(error).__name__}: {error}"
         source.fail((*key, "family"), f"the {part} {reference!r} of the family {family.name!r} cannot be loaded: {why}")
@@ -137,7 +137,7 @@ def _completed(name: str, model: Model, family: families.Family, timeout_s: floa
     """The model with the family's defaults for what is absent, and None for a limit of 0."""
     limit_s = model.execution_limit_s
     if limit_s is None:
-        # Never so short that a unit could be ended for which somebody still waits.
+        # Never so short that a unit could be ended for which a client still waits.
         limit_s = max(family.execution_limit_s, 2 * timeout_s)
     filled: dict[str, Any] = {
         "max_requests": family.default_max_requests if model.max_requests is None else model.max_requests,

@@ -11,14 +11,17 @@ from frontend.limits import CEILING_OF_MAX_DEPTH
 from protocol.models import MAX_AMOUNT, MAX_SECONDS
 
 LEASE_S: Final = (1.0, 600.0)
-"""Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for nobody."""
+"""Shorter ones end hosts over a hiccup of the network, longer ones keep requests waiting for a dead host."""
 
 MAX_RESTARTS: Final = 1000
 """In a row, the later ones half a minute apart: a night of trying."""
 
 DEFAULT_DRAIN_S: Final = 30.0
 DEFAULT_FRONT_LIMIT_S: Final = 60.0
-"""Twice the default deadline of a request: whoever asked a front that has stood still for so long has given up."""
+"""Twice the default deadline of a request: a client of a front that has stood still for so long has given up."""
+
+DEFAULT_TURN_S: Final = 10.0
+"""A third of the default deadline of a request: there is time to make the room, and to load the model in it."""
 
 DEFAULT_RESTARTS: Final = 5
 """Restarts in a row before giving up. The first is immediate; five span about 8 s of trying."""
@@ -92,6 +95,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | None
     ) = None
     max_resident_bytes: Annotated[int, _BYTES] | None = None
+    turn_s: Annotated[float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (never) to {MAX_SECONDS}")] = field(
+        name="turn", default=DEFAULT_TURN_S
+    )
     front_limit_s: Annotated[
         float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) to {MAX_SECONDS}")
     ] = field(name="front_limit", default=DEFAULT_FRONT_LIMIT_S)

@@ -27,10 +27,20 @@ class TomlDocument:
     def read(cls, path: Path) -> Self:
         """The document in a file. Raises `ConfigurationError` when it cannot be read or is not TOML."""
         try:
-            text = path.read_text(encoding="utf-8")
+            content = path.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:  # not UTF-8, or a path that no file can have
+        except ValueError as error:  # a path that no file can have
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        return cls.parse(path, content)
+
+    @classmethod
+    def parse(cls, path: Path, raw: bytes) -> Self:
+        """The document in `raw`, which was read from `path`. Raises `ConfigurationError` when it is not TOML."""
+        try:
+            # As a text file is read: lines end with any of the three line ends.
+            text = raw.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        except ValueError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         if text.startswith("\ufeff"):
             raise ConfigurationError(f"{path}, line 1: begins with a byte order mark; save it as UTF-8 without one")

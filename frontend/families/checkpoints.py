@@ -123,7 +123,7 @@ def encoder(file: Path) -> EncodeAll:
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         # The batch call lets go of the interpreter lock while it works (the single call stopped the event loop for
-        # 1 s on 2 MB) and counts no offsets, which nobody reads (a third of the time).
+        # 1 s on 2 MB) and counts no offsets, which no code reads (a third of the time).
         return [one.ids for one in made.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     return encode

@@ -16,7 +16,7 @@ def read(outputs: Sequence[object], counts: Sequence[int]) -> list[list[float]]:
 
     The one output is `{"logits": float32 [sum of counts], "counts": int32 [rows], ...}`, the rows in the order in which
     they were asked, and its `counts` those given. Anything else is an `InternalError`; whether the numbers are finite
-    is for whoever uses them.
+    is for the caller.
     """
     import numpy as np
 

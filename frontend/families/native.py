@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from frontend.errors import HostDied, QueueFull, RequestError, RequestTooLarge, TimedOut, Unavailable
+from frontend.errors import HostDied, HostRetires, QueueFull, RequestError, RequestTooLarge, TimedOut, Unavailable
 from frontend.families.base import Prepared, Processor
 from frontend.limits import RETRY_AFTER_SECONDS
 
@@ -42,7 +42,7 @@ class NativeRefusal(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What `health` may know of the model's host, all of it cached: nobody is asked."""
+    """What `health` may know of the model's host, all of it cached: no process is asked."""
 
     ready: bool
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class NativeProfile(ABC):
             return error.status, error.message
         if isinstance(error, QueueFull):
             return 503, OVERLOADED
-        if isinstance(error, HostDied) and error.dispatched:
+        if isinstance(error, HostRetires) or (isinstance(error, HostDied) and error.dispatched):
             return 503, self.FAILED
         if isinstance(error, Unavailable):
             return 503, UNAVAILABLE

@@ -2,7 +2,7 @@
 
 Both are middlewares that an application has only when the operator configured them: a server without keys and
 without allowed origins spends nothing here. The key is looked at before anything else of a request is, so that
-a stranger learns nothing about routes, models or bodies and uploads nothing.
+a client without a key learns nothing about routes, models or bodies and uploads nothing.
 """
 
 from __future__ import annotations

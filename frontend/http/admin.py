@@ -9,8 +9,8 @@ main port where there are API keys.
 The answer comes when it is done, which may take as long as a model takes to load; an order is carried out to its
 end also when its client leaves. The supervisor does it, one order per name at a time: another is 409.
 
-Who gives orders is looked at before what they are. With keys it takes one that has `admin = true`. Without, whoever
-can connect to the listener may, but no web page that somebody on this machine has open:
+Who gives orders is looked at before what they are. With keys it takes one that has `admin = true`. Without, every
+program that can connect to the listener may, but no web page in a browser on this machine:
 
     what a page's script can do                   what stops it
     -------------------------------------------   ------------------------------------------------------------

@@ -1,7 +1,7 @@
 """One client connection: what the HTTP library answers by itself is rendered as everything else is.
 
 A request that is not HTTP never reaches a route, so the library answers it, in plain text and with a
-traceback in the log that any stranger could fill. Here it is one JSON body with a request id, and a debug line.
+traceback in the log that any client could fill. Here it is one JSON body with a request id, and a debug line.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from aiohttp import web
 from aiohttp.helpers import set_exception
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from frontend import limits
 from frontend.errors import Unavailable
 from frontend.http import ingress, routes
+from frontend.http.offers import Offers
 from frontend.serving.clients import Clients
 
 _NO_ROOM = routes.encode(
@@ -50,7 +52,7 @@ def _above_a_limit(error: BaseException | None) -> str:
 class ClientConnection(web.RequestHandler):
     """The library's handler with our error bodies and time limits."""
 
-    __slots__ = ("_clients", "_refused", "_render")
+    __slots__ = ("_answered", "_clients", "_latest", "_offers", "_refused", "_render")
 
     def __init__(
         self,
@@ -63,6 +65,10 @@ class ClientConnection(web.RequestHandler):
         self._render = render
         self._clients = Clients() if clients is None else clients
         self._refused = False
+        self._offers = Offers()
+        self._latest: StreamReader = EMPTY_PAYLOAD
+        """The body of the request that came last. When it has ended, a head is next."""
+        self._answered = 0
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -90,11 +96,21 @@ class ClientConnection(web.RequestHandler):
             super().connection_lost(exc)
 
     def is_idle(self) -> bool:
-        return self._current_request is None and not self._messages
+        # What waits in `finish_response` has been answered, and does not read.
+        return (self._current_request is None and not self._messages) or self._drain_waiter is not None
+
+    def unwritten(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def answered(self) -> int:
+        return self._answered
 
     def leave(self) -> None:
         if self.transport is not None:
-            self.transport.close()
+            if self.unwritten():
+                self.transport.abort()  # a close would wait for its reader
+            else:
+                self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """As the library's. Where a body stops being HTTP, it queues the error behind the request that waits for
@@ -102,8 +118,20 @@ class ClientConnection(web.RequestHandler):
         if self._refused:
             return
         self._clients.active(self)
+        # A head is next where the last body has ended. One that could offer another protocol is read by itself.
+        while self._latest.is_eof() and self._offers.possible(data):
+            head, data = self._offers.withdraw(data)
+            self._read(head)
+            if not data:
+                return
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
+        if not self._messages:
+            return
+        self._latest = self._messages[-1][1]
+        if isinstance(self._messages[-1][0], RawRequestMessage):
             return
         fault = self._messages[-1][0].exc
         bodies = [payload for _, payload in self._messages]
@@ -123,7 +151,12 @@ class ClientConnection(web.RequestHandler):
             if not request.content.is_eof():
                 resp.force_close()
         finished = await super().finish_response(request, resp, start_time)
+        self._answered += 1
         self._clients.active(self)
+        if self._paused:
+            # What it has not read is more than the transport likes to keep: its next request waits. It is aborted when
+            # that takes too long (`Clients.sweep`).
+            await self._drain_helper()
         return finished
 
     def log_exception(self, *args: Any, **kw: Any) -> None:

@@ -122,7 +122,7 @@ class Exchange:
     def family(self, deployment: Deployment) -> Processor:
         return deployment.processor
 
-    def waits(self, family: Processor) -> bool:
+    def waits(self, deployment: Deployment) -> bool:
         return True
 
     def prepare(self, family: Processor, asked: DecisionRequest) -> Prepared:

@@ -56,7 +56,7 @@ def retry_after(error: RequestError) -> dict[str, str]:
 
 def public(text: str) -> str:
     """`text` as a client is shown it: one line of bounded length. Whatever a message was made from, no control
-    character of it gets into somebody's terminal or log."""
+    character of it gets into a terminal or log."""
     return printable(text, MAX_MESSAGE_CHARS)
 
 

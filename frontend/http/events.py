@@ -10,8 +10,8 @@
     done       {"model", "usage", extras}: every answer was sent, and all are valid
     error      {"status", "detail", "retry_after"?}: what was sent before is to be discarded
 
-A task of its own writes, so a reader that is slow or gone delays nobody: the decision runs on at its own pace, gives
-its permits back and ends its record, and what has not been read by then has `limits.STREAM_FLUSH_S` to go.
+A task of its own writes, so a reader that is slow or gone delays no request: the decision runs on at its own pace,
+gives its permits back and ends its record, and what has not been read by then has `limits.STREAM_FLUSH_S` to go.
 """
 
 from __future__ import annotations

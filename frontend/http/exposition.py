@@ -2,7 +2,7 @@
 
     request counts, histograms      of this front; they begin again with a new one, as counters may
     queues, permits                 of this front, now
-    restarts, memory, hosts         the supervisor's, asked when somebody reads; they outlive a front
+    restarts, memory, hosts         the supervisor's, asked at a scrape; they outlive a front
 
 A scrape costs the event loop a few milliseconds and touches no request. When the supervisor does not answer in time,
 its part is missing from that scrape, which is what a missing fact should look like.
@@ -10,7 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -41,8 +41,16 @@ async def metrics(request: web.Request) -> web.Response:
     ProcessCollector(registry=registry)
     if report is not None:
         registry.register(SupervisorCollector(report))
-    encoder, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
+    encoder, content_type = _encoder(request.headers.get(hdrs.ACCEPT, ""))
     return routes.respond(request, encoder(registry), content_type)
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """What the scraper reads best; what cannot be read of its wish is no wish."""
+    try:
+        return choose_encoder(accept)
+    except (ValueError, TypeError, IndexError):  # the library takes versions and escapings for well-formed
+        return choose_encoder("")
 
 
 class FrontCollector(Collector):
@@ -93,21 +101,29 @@ class FrontCollector(Collector):
             "framehost_requests_open", "Requests that have begun and not ended.", server.requests.statistics().open
         )
         denied = CounterMetricFamily(
-            "framehost_requests_denied", "Requests turned away at the door, on any port.", labels=["reason"]
+            "framehost_requests_denied", "Requests refused before the upload, on any port.", labels=["reason"]
         )
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
+        poisoned = server.poison.report()
+        yield GaugeMetricFamily(
+            "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]
+        )
+        yield CounterMetricFamily(
+            "framehost_poisoned_refused", "How often such a request was refused.", poisoned["refused"]
+        )
         connections = server.clients.report()
         yield GaugeMetricFamily("framehost_connections", "Open client connections.", connections["open"])
         yield GaugeMetricFamily(
             "framehost_connections_limit", "Client connections from which on newcomers need room.", connections["limit"]
         )
         turned = CounterMetricFamily(
-            "framehost_connections_ended", "Client connections ended for want of descriptors.", labels=["reason"]
+            "framehost_connections_ended", "Client connections ended by the server.", labels=["reason"]
         )
         turned.add_metric(["idle"], connections["ended_idle"])
         turned.add_metric(["refused"], connections["refused"])
+        turned.add_metric(["unread"], connections["aborted"])
         yield turned
         yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
         lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")

@@ -1,4 +1,4 @@
-"""The way in: how a body is read, under which limits, and what is given back when it is not.
+"""The way in: how a body is read, under which limits, and what is released when it is not.
 
 Ingress admission is taken before the first byte of the body is read, for what the client announces, and given back
 when the body has been parsed. A body that has more bytes than its permit (a chunked upload announces nothing, a

@@ -2,7 +2,7 @@
 
 A page's script may read answers of its own origin. Its own is whatever has its name, and who owns a name may let it
 point to 127.0.0.1: then a server on loopback, which asks for no key because only this machine can connect, is read by
-any page that somebody on this machine has open. The browser says in `Host` which name it went to:
+any page that a browser on this machine has open. The browser says in `Host` which name it went to:
 
     Host                                            answered
     ---------------------------------------------   ---------------------------------------------------
@@ -30,7 +30,7 @@ from frontend.requests.questions import printable
 from frontend.serving.server import Server
 
 OWN: Final = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
-"""Names of this machine that nobody can register."""
+"""Names of this machine that cannot be registered."""
 
 CHECKED = web.AppKey("names_checked", bool)
 """Whether an application looks at `Host`."""

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from frontend.errors import ExecutionStopped, RequestError, RequestTooLarge, TimedOut
 from frontend.families.base import Prepared
-from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, NativeProfile, NativeRefusal
+from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, UNAVAILABLE, NativeProfile, NativeRefusal
 from frontend.http import access, ingress, names, routes
 from frontend.observation.record import RequestRecord
 from frontend.runtime.admission import BoundedAdmission, Permit
@@ -112,8 +112,8 @@ class Exchange:
     def family(self, deployment: Deployment) -> NativeProfile:
         return deployment.native
 
-    def waits(self, family: NativeProfile) -> bool:
-        return not family.READY_FIRST
+    def waits(self, deployment: Deployment) -> bool:
+        return not deployment.native.READY_FIRST
 
     def prepare(self, family: NativeProfile, asked: bytes) -> Prepared:
         try:
@@ -139,6 +139,8 @@ class Exchange:
 async def health(request: web.Request) -> web.Response:
     """GET /health, from cached state alone: 200 when a decision could be made now."""
     server, deployment = request.app[routes.SERVER], _deployment(request)
+    if not deployment.prepares:
+        return _respond(request, 503, {deployment.native.ERROR_FIELD: UNAVAILABLE}, {"Retry-After": "1"})
     view = deployment.view(accepting=not server.draining)
     headers = {} if view.ready else {"Retry-After": "1"}
     return _respond(request, 200 if view.ready else 503, dict(deployment.native.health(view)), headers)

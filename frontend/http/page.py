@@ -2,8 +2,8 @@
 
 The page is three files without a build step and without anything from elsewhere; the policy it is sent with forbids
 the browser everything that it does not do. With API keys the page itself needs none, and asks for one: what it shows
-comes from routes that do. Nothing at /status is secret to whoever may ask: states, counts and how processes ended, no
-output of theirs.
+comes from routes that do. Nothing at /status is secret to a client that may ask: states, counts and how processes
+ended, no output of theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Whoever updates the server is to see its page, and not the one of the last version.
+    # An operator who updates the server is to see its page, and not the one of the last version.
     hdrs.CACHE_CONTROL: "no-cache",
 }
 

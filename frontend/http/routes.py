@@ -22,7 +22,7 @@ from aiohttp import hdrs, web
 
 from frontend import limits
 from frontend.configuration.keys import Account
-from frontend.errors import InternalError, RequestError, TimedOut, UnknownModel
+from frontend.errors import InternalError, RequestError, TimedOut, Unavailable, UnknownModel
 from frontend.http.dialect import public
 from frontend.http.events import EventStream
 from frontend.observation import access_log
@@ -147,6 +147,10 @@ async def handled(
             # The rest of an upload we do not want would be taken for the next request.
             response.force_close()
         return response
+    except ConnectionError:
+        # The client has reset the connection, and what we wrote there (100 Continue) met that before our cancellation.
+        event, status, loud = RequestEvent.CANCEL, 499, False
+        return render(request, Unavailable("the client has left", retry_after=1))
     except Exception:
         log.exception("request %s failed", record.request_id)
         return render(request, InternalError("the server failed on this request; its log has the reason"))
@@ -226,7 +230,9 @@ def method_not_allowed(allowed: str) -> Handler:
     """A handler for the other methods of a route that has `allowed`."""
 
     async def refuse(request: web.Request) -> web.Response:
-        text = f"{request.method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
+        # HEAD is what GET would say, its length included (RFC 9110, 9.3.2).
+        method = hdrs.METH_GET if request.method == hdrs.METH_HEAD else request.method
+        text = f"{method} is not possible at {request.path[:200]!r}; allowed: {allowed}"
         return plain_error(request, 405, "method_not_allowed", text, {hdrs.ALLOW: allowed})
 
     return refuse

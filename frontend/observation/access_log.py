@@ -35,7 +35,7 @@ def line(record: RequestRecord, status: int) -> str:
 
 
 def denied(request_id: str, status: int, reason: str, peer: str | None) -> str:
-    """The line of a request that was turned away at the door. `peer` is the address it came from: whoever it was has
+    """The line of a request that was refused before the upload. `peer` is the address it came from: the client has
     no name here, and what it sent as a key is in no log."""
     fields = [f"request_id={_quoted(request_id)}", "outcome=denied", f"status={status}", f"reason={reason}"]
     if peer is not None:

@@ -1,7 +1,7 @@
 """What is counted while requests are served, cheap enough for every one of them.
 
 A finished request adds to plain integers and floats of its model, in under 2 microseconds; the metrics library is not
-asked before somebody reads (`frontend.http.exposition`). Nothing here is keyed by a client's text: a model is one
+asked before a scrape (`frontend.http.exposition`). Nothing here is keyed by a client's text: a model is one
 that is deployed, a dialect and an outcome are words of ours, a status is a number that we sent.
 
 Everything belongs to the event loop's thread, so nothing is locked.
@@ -103,7 +103,7 @@ class Metrics:
         self.models: dict[str, ModelMetrics] = {}
         """By model; "" has the requests that ended before they had one."""
         self.denied = dict.fromkeys(Denial, 0)
-        """Requests without a record: they were turned away at the door, whatever they were for."""
+        """Requests without a record: they were refused before the upload, whatever they were for."""
         self.lag = Histogram()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

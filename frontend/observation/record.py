@@ -139,7 +139,7 @@ class RequestRecord(Machine[RequestState, RequestEvent]):
         self.uploaded_s = self.loaded_s = self.prepared_s = self.queued_s = self.executed_s = self.finished_s = None
         self.total_s = 0.0
         self.spans: list[tuple[str, float, float]] | None = None
-        """Each part with its begin and end, for whoever traces this request; None when nobody does."""
+        """Each part with its begin and end, for the trace of this request; None without one."""
 
     def _part(self, name: str) -> float:
         """The seconds since the last mark, which were spent on `name`."""

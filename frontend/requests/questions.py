@@ -7,7 +7,7 @@
 
 `Text` is what the field calls text: a string, or a JSON object or array that the family renders in its
 own way. All values are kept verbatim, order included: option names come back byte for byte, and a
-structured level is echoed as it was sent. The values are shared, never copied; nobody may change them.
+structured level is echoed as it was sent. The values are shared, never copied; no code may change them.
 
 These types hold what a dialect has already validated, so they check nothing themselves.
 """

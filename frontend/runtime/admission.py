@@ -66,7 +66,7 @@ class AdmissionStatistics:
 
 
 class PermitState(enum.Enum):
-    """Who gives the permit back: its holder, a context's reservation, or nobody any more."""
+    """Who gives the permit back: its holder, a context's reservation, or no owner any more."""
 
     HELD = "held"
     RETAINED = "retained"
@@ -81,7 +81,7 @@ _RELEASED: Final = PermitState.RELEASED
 
 
 class Permit:
-    """One reservation, owned by whoever holds this object, given back exactly once.
+    """One reservation, owned by the holder of this object, released exactly once.
 
     `release()` gives it back; `ExecutionContext.retain` takes it over, after which only the
     context's last owner gives it back. Leaving a `with` block gives back what the block

@@ -1,4 +1,4 @@
-"""Several units at a time per loaded executor: whoever waits when it becomes free and may be read in one pass.
+"""Several units at a time per loaded executor: those that wait when it becomes free and may be read in one pass.
 
             queue (FIFO)                                   window of the host
     [ 9 | 8 | 7 | 6 | 5 ] ──grant──▶ ( 3 4 ) staged ──▶ ( 1 2 ) executed ──complete / fail──┐
@@ -6,7 +6,7 @@
                                └──── when the last one has ended, in the same step ─────────┘
 
 A batch is the head of the queue and, in queue order, each further unit that is compatible with it and fits. *Greedy*:
-nobody waits for company, unless `wait_s` says so, and then only while the executor is idle. The head is never passed
+no unit waits for company, unless `wait_s` says so, and then only while the executor is idle. The head is never passed
 over, and a unit that does not fit is passed by `overtakes` later ones at most; then the batch closes before it. The
 permit belongs to the batch: the next one is granted when its last unit has ended.
 
@@ -92,7 +92,7 @@ class BatchScheduler(UnitQueue):
         self._pump()
 
     def _pump(self) -> None:
-        """Grant while the window has room and somebody waits; see `SerialScheduler._pump`."""
+        """Grant while the window has room and a unit waits; see `SerialScheduler._pump`."""
         if self._pumping:
             return
         self._pumping = True

@@ -7,7 +7,7 @@ closes, once. That is what keeps capacity taken while a host still computes for 
 that left: the scheduler's clone is an owner too, and it closes when the host has answered.
 
 Nothing here interrupts anything. `check()` tells the truth at the moment it is asked, and
-no timer is installed: whoever awaits enforces the response deadline.
+no timer is installed: the awaiting handler enforces the response deadline.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ExecutionContext:
     # Cancellation and deadline
 
     def cancel(self) -> None:
-        """Say that nobody waits any more, to all owners. May be called twice; interrupts nothing."""
+        """Say that no client waits any more, to all owners. May be called twice; interrupts nothing."""
         self._use().cancelled = True
 
     def cancel_on_exit(self) -> CancellationGuard:

@@ -123,7 +123,7 @@ class Dispatch(Generic[T]):
         self.number: Final = number
         """The scheduler's own number for the unit."""
         self.context: Final = context
-        """An owner of the request, lent to whoever runs the unit and closed by the scheduler; None in `run`."""
+        """An owner of the request, lent to the caller that runs the unit and closed by the scheduler; None in `run`."""
         self.requeued = 0
         """How often it was granted to a host that died before it had taken it."""
         self.phase = WAITING
@@ -188,7 +188,7 @@ class Dispatch(Generic[T]):
         self._scheduler.unit_failed(self, error)
 
     def withdraw(self) -> None:
-        """The host had not begun with the unit, nobody waits for it any more, and so it never will: it is GONE.
+        """The host had not begun with the unit, no caller waits for it any more, and so it never will: it is GONE.
 
         Misuse unless it is in the host's hands and was abandoned by everybody.
         """
@@ -269,11 +269,11 @@ class Dispatch(Generic[T]):
 
     @property
     def deserted(self) -> bool:
-        """Whether nobody waits for its end: neither its caller, nor that of an equal unit."""
+        """Whether no caller waits for its end: neither its caller, nor that of an equal unit."""
         return self.abandoned and not self.joined
 
     def abandon(self) -> None:
-        """The caller left after the unit was sent, and nobody else waits for it."""
+        """The caller left after the unit was sent, and no other caller waits for it."""
         self._abandoned = True
         if self.joined:
             return

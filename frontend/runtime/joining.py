@@ -71,7 +71,7 @@ class Places:
             unit.call(observer, Started(self.name, unit.number, KEY))
 
     def _forget(self, unit: Dispatch[Any]) -> None:
-        """Nobody may join `unit` any more."""
+        """No unit may join `unit` any more."""
         if unit.digest is not None:
             del self._equal[unit.digest]
             unit.digest = None
@@ -80,7 +80,7 @@ class Places:
 
     def _living(self, unit: Dispatch[Any]) -> Dispatch[Any] | None:
         """Whom the place of `unit`, which was taken out of the queue, belongs to now: the first whose caller still
-        waits, itself or one that has joined. Those before it are withdrawn. None when there is nobody. Never raises."""
+        waits, itself or one that has joined. Those before it are withdrawn. None when there is none. Never raises."""
         if unit.phase is GONE:
             self._vacant -= 1
         elif unit.abandoned:
@@ -153,7 +153,7 @@ class Places:
             self._joined_left(unit)
         elif unit.sent:
             if not unit.joined:
-                # The host is told to stop: whoever comes now must not wait for what it had no reason to finish.
+                # The host is told to stop: a unit that comes now must not wait for what it had no reason to finish.
                 self._forget(unit)
             unit.abandon()
         elif future.done() and not future.cancelled():

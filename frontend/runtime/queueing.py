@@ -1,6 +1,6 @@
 """What every scheduler is: callers that wait in one queue, and what may happen to them there.
 
-    caller ──▶ [ unit 4 | unit 3 | unit 2 ] ──grant──▶ whoever a scheduler lets at the executor
+    caller ──▶ [ unit 4 | unit 3 | unit 2 ] ──grant──▶ those that a scheduler lets at the executor
 
 The single rule that keeps it correct: **the permit belongs to the unit, not to its caller**. A caller that leaves
 while waiting takes its unit out of the queue. A caller that leaves afterwards leaves its unit behind: the permit and
@@ -38,8 +38,8 @@ Told: TypeAlias = "list[tuple[Dispatch[Any], Callable[[Signal], None] | None]]"
 class EarlierWork:
     """The permit, held by the in-flight work of an earlier front, which the host has not finished yet.
 
-    `release()` once, when the host is idle or dead; a second release is Misuse. Whoever
-    called `hold_for_earlier_front()` owns it. Only the scheduler makes one.
+    `release()` once, when the host is idle or dead; a second release is Misuse. The
+    caller of `hold_for_earlier_front()` owns it. Only the scheduler makes one.
     """
 
     __slots__ = ("_scheduler",)
@@ -105,7 +105,8 @@ class UnitQueue(Places, ABC):
         not dispatched.
 
         `shape`: what it is to a batch. `digest`: two units of equal digests are the same work, and the later one
-        waits for what the earlier one is answered, unless nobody waits for that one any more; None: nothing equals it.
+        waits for what the earlier one is answered, unless no caller waits for that one any more; None: nothing equals
+        it.
 
         Cancelled while waiting: the unit is removed and never dispatched. Cancelled after
         dispatch: CancelledError at once, `on_abandoned` callbacks called, permit and clone
@@ -186,7 +187,7 @@ class UnitQueue(Places, ABC):
         """Grant nothing until `resume()`: the host is down. The queue keeps its order and its callers.
 
         Call it before failing the running unit of a dead host, or the next one is granted to
-        nobody. Suspending twice is Misuse: one host transition was lost or told twice.
+        no host. Suspending twice is Misuse: one host transition was lost or told twice.
         """
         if self._suspended:
             raise Misuse(f"{self!r} is suspended already")
@@ -307,7 +308,7 @@ class UnitQueue(Places, ABC):
 
     @abstractmethod
     def _pump(self) -> None:
-        """Grant while somebody waits and may be granted. Called again from inside a start callable, it does nothing:
+        """Grant while a unit waits and may be granted. Called again from inside a start callable, it does nothing:
         the call that is under way goes on afterwards."""
 
     @abstractmethod
@@ -389,7 +390,7 @@ class UnitQueue(Places, ABC):
                 self._pump()
 
     def _unit_ended(self, unit: Dispatch[T], result: T | None, error: BaseException | None) -> None:
-        """Deliver, then let the clone go, then pass the permit on: the next unit finds everything given back."""
+        """Deliver, then let the clone go, then pass the permit on: the next unit finds everything released."""
         self._release(unit)
         if unit.digest is not None:
             self._forget(unit)

@@ -40,7 +40,7 @@ class SerialScheduler(UnitQueue):
         return () if self._running is None else (self._running,)
 
     def _pump(self) -> None:
-        """Grant while the permit is free and somebody waits.
+        """Grant while the permit is free and a unit waits.
 
         A unit that ends inside its own start callable comes back here from below: the guard
         turns that recursion into another round of the loop.

@@ -38,7 +38,7 @@ class BatchLimits:
     """How many units that came later are sent before one that does not fit."""
 
     wait_s: float = 0.0
-    """How long an idle executor waits for company of the first unit. With 0 nobody ever waits for company."""
+    """How long an idle executor waits for company of the first unit. With 0 no unit ever waits for company."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that nothing can keep."""

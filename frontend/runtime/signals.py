@@ -1,4 +1,4 @@
-"""What the runtime announces about a request, and nobody else can.
+"""What the runtime announces about a request, and no other part can.
 
     Admitted   once per request: every refusing layer said yes, the first unit is queued
     Granted    per unit: it holds the scheduler's permit

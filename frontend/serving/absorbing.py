@@ -11,7 +11,7 @@ from frontend.requests.answers import Answer
 
 
 class Absorbing(Protocol):
-    """Whoever wants to see each output before the next unit asks for the executor."""
+    """A half of a family that sees each output before the next unit asks for the executor."""
 
     def absorb(self, prepared: Prepared, index: int, output: object) -> object: ...
 

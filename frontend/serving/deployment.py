@@ -12,6 +12,7 @@ Life and death of the hosts are the replicas' affair; here is what they have in 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -19,22 +20,24 @@ from typing import Any, Final, Protocol
 import msgspec
 import zmq
 
-from frontend.families.base import AssetError, Processor
+from frontend.errors import Unavailable
+from frontend.families.base import Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.queueing import UnitQueue
 from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.answer_cache import AnswerCache
-from frontend.serving.assets import unpacked
+from frontend.serving.making import Made, Maker, Unusable
 from frontend.serving.replica import Availability, Replica, unavailable_text
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
 from protocol import families
-from protocol import limits as protocol_limits
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
 from protocol.models import Batch, DeploymentSpec, Standing
 from protocol.states import Role
+
+log = logging.getLogger("framehost.deployment")
 
 # As names of the module: see `frontend.runtime.admission`.
 _HELD: Final = Role.HELD
@@ -53,6 +56,9 @@ class Listener(Protocol):
 
     def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
         """A host of it has owed an answer for longer than the execution limit."""
+
+    def judged(self, deployment: Deployment, up: HostUp, refusal: str) -> None:
+        """What a host brings was looked at: it is dialled, or `refusal` says why it is left alone."""
 
 
 class Deployment:
@@ -74,20 +80,25 @@ class Deployment:
         self.present = standing.present
         """Whether it has hosts, or they are being started, and are not about to be stopped for room."""
         self.refusal = standing.refusal
-        """Why there cannot be a host, when somebody is sure of that."""
+        """Why there cannot be a host, when that is certain."""
         self.keep_alive_s = None if told.pinned else told.keep_alive_s
         self.family = families.find(told.family)
         self.created = int(time.time())
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self._loop, self._listener = loop, listener
-        self._options, self._path = told.options, told.path
-        self.processor = self._make_processor({})
+        self._maker = Maker(loop, self.name, self.family, told.options, told.path)
+        self._processor: Processor | None = None
+        self.unusable = ""
+        """Why there is no processor, when none could be made."""
+        self._judging: dict[int, HostUp] = {}
+        """Warm hosts that are not dialled yet, because a processor is being made of what they have reported."""
+        self.closed = False
         self._cold = True
         """Whether the processor knows no host's facts, or a host that was stopped for room: nothing is queued."""
         self.on_demand = not self.present
-        """Whether it has been absent, and no host has come since: whoever asks for it waits, in every dialect."""
-        self._native: tuple[Processor, NativeProfile] | None = None
+        """Whether it has been absent, and no host has come since: a request for it waits, in every dialect."""
+        self._native: tuple[Processor | None, NativeProfile] | None = None
         self.last_output: Mapping[str, Any] = {}
         self._users = self._waiting = 0
         self.in_use = Use(self._begin_use, self._end_use)
@@ -134,19 +145,46 @@ class Deployment:
         if not self.present:
             for replica in self.replicas:
                 replica.availability = Availability.ABSENT
+        self._maker.begin({}, self._made_of_the_folder)
 
-    def _make_processor(self, facts: Mapping[str, object]) -> Processor:
-        with unpacked(facts) as folder:
-            made: Processor = families.resolve(self.family.processor)(facts, self._options, folder or self._path)
-        return made
+    # What prepares for it
+
+    @property
+    def processor(self) -> Processor:
+        """The present one. Raises `Unavailable` where there is none; `waiting.for_a_processor` waits for it."""
+        if self._processor is None:
+            why = self.unusable or "its files are being read"
+            raise Unavailable(f"model {self.name!r} cannot be prepared for: {why}", retry_after=self.retry_after())
+        return self._processor
+
+    @property
+    def prepares(self) -> bool:
+        """Whether there is a processor."""
+        return self._processor is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether there will be no processor, as far as is known."""
+        return bool(self.unusable) and not self._judging and self._processor is None
+
+    def _made_of_the_folder(self, made: Made) -> None:
+        if self._processor is not None or self.closed:
+            return  # a host's facts were faster
+        if isinstance(made, Unusable):
+            self.unusable = str(made)
+            log.warning("model %s: %s", self.name, made)
+        else:
+            self._processor = made
+        self._has_changed()
 
     @property
     def native(self) -> NativeProfile:
-        """The family's own dialect over the current processor. Raises `LookupError` for a family without one."""
-        if self._native is None or self._native[0] is not self.processor:
+        """The family's own dialect over the current processor; where there is none, it knows the family's limits and
+        words and nothing else. Raises `LookupError` for a family without one."""
+        if self._native is None or self._native[0] is not self._processor:
             if not self.family.native:
                 raise LookupError(f"the family {self.family.name!r} has no native profile")
-            self._native = self.processor, families.resolve(self.family.native)(self.processor)
+            self._native = self._processor, families.resolve(self.family.native)(self._processor)
         return self._native[1]
 
     def view(self, *, accepting: bool) -> HostView:
@@ -154,7 +192,7 @@ class Deployment:
         statistics = self.last_output.get("statistics")
         return HostView(
             ready=accepting and self.availability is Availability.READY,
-            facts=self.processor.facts,
+            facts={} if self._processor is None else self._processor.facts,
             statistics=statistics if isinstance(statistics, Mapping) else {},
         )
 
@@ -180,7 +218,7 @@ class Deployment:
     # What it is to its name, and to the room there is
 
     def assume(self, row: Mapping[str, Any]) -> None:
-        """Take the role and the presence that the supervisor's table says, and wake whoever waits for others."""
+        """Take the role and the presence that the supervisor's table says, and wake those that wait for others."""
         standing = msgspec.convert(row, Standing)
         self.role, self.present, self.refusal = Role(standing.role), standing.present, standing.refusal
         if self.present:
@@ -188,11 +226,16 @@ class Deployment:
                 replica.begin_loading()
         else:
             self.on_demand = True
+        for replica, host in zip(self.replicas, standing.hosts, strict=False):
+            replica.assume(host, present=self.present)
+        if not self.present and all(replica.availability is Availability.ABSENT for replica in self.replicas):
+            self._cold = True
         self._has_changed()
         self._tell_when_drained()
 
     def begin_stop(self) -> None:
-        """The server stops: no host is started any more, and whoever waits for one, prepared or not, is refused."""
+        """The server stops: no host is started any more, and a request that waits for one, prepared or not, is
+        refused."""
         self.stopping = True
         for replica in self.replicas:
             replica.begin_stop()
@@ -236,7 +279,7 @@ class Deployment:
 
     @property
     def wanted(self) -> bool:
-        """Whether a request waits for a host that nobody has been asked to start."""
+        """Whether a request waits for a host whose start has not been asked for."""
         return bool(self._waiting) and not self.present and self.role is Role.CURRENT and not self.refusal
 
     @property
@@ -251,33 +294,51 @@ class Deployment:
 
     # Life and death of hosts, as the supervisor tells them
 
-    def host_up(self, up: HostUp) -> str:
-        """Dial a warm host, and prepare by what it has reported from now on; why it cannot be served, or ""."""
+    def host_up(self, up: HostUp) -> None:
+        """Look at what a warm host has reported; then dial it, and prepare by that from now on, or leave it alone."""
+        self.replicas[up.replica].check_free()
+        self._judging[up.replica] = up
+        self._maker.begin(up.facts, lambda made: self._judge(up, made))
+
+    def _judge(self, up: HostUp, made: Made) -> None:
+        if self._judging.get(up.replica) is not up or self.closed:
+            return  # its process has ended meanwhile
+        del self._judging[up.replica]
         replica = self.replicas[up.replica]
-        try:
-            processor = self._make_processor(up.facts)
-        except AssetError as error:
-            replica.refuse(up, str(error))
-            return str(error)[: protocol_limits.MAX_TEXT_CHARS]
+        refusal = str(made) if isinstance(made, Unusable) else self._dial(up, made)
+        if refusal:
+            self.unusable = refusal
+            replica.refuse(up, refusal)
+        if self._listener is not None:
+            self._listener.judged(self, up, refusal)
+        self._has_changed()
+
+    def _dial(self, up: HostUp, processor: Processor) -> str:
+        """Why it cannot be dialled, or nothing."""
         identity = str(up.facts.get("identity", ""))
         first = self._cold
-        replica.host_up(up, identity)
+        try:
+            self.replicas[up.replica].host_up(up, identity)
+        except (zmq.ZMQError, ValueError) as error:
+            return f"its addresses are none: {error}"
         if first or identity != self.identity or len(self.replicas) == 1:
             if identity != self.identity:
                 self.answers.clear()
-            self.identity, self.processor, self.last_output = identity, processor, {}
+            self.identity, self._processor, self.last_output = identity, processor, {}
+        self.unusable = ""
         self._cold = self.on_demand = False
         if not self._users:
             self._last_used = self._loop.time()
             if self._listener is not None:
                 self._listener.usage_changed(self)
-        self._has_changed()
         return ""
 
     def host_down(self, down: HostDown) -> None:
         """The process of one replica is gone."""
-        # What is held or to leave is stopped on purpose: whoever comes meanwhile waits for what follows.
+        # What is held or to leave is stopped on purpose: a request that comes meanwhile waits for what follows.
         wanted_gone = not self.present or self.role is Role.HELD
+        if (judged := self._judging.get(down.replica)) is not None and judged.incarnation == down.incarnation:
+            del self._judging[down.replica]
         self.replicas[down.replica].host_down(down, wanted_gone=wanted_gone)
         if not self.present and all(replica.availability is Availability.ABSENT for replica in self.replicas):
             self._cold = True
@@ -288,13 +349,14 @@ class Deployment:
 
     def close(self, reason: str = "the server is stopping") -> None:
         """End every link for good: it was dropped, or the process ends. What runs and what waits ends with 503."""
+        self.closed = True
         for replica in self.replicas:
             replica.close(reason)
 
     @property
     def greeting(self) -> bool:
-        """Whether a warm host has been dialled and has not answered yet."""
-        return any(replica.greeting for replica in self.replicas)
+        """Whether a warm host is here that has not answered yet, or is not dialled yet."""
+        return bool(self._judging) or any(replica.greeting for replica in self.replicas)
 
     @property
     def expected(self) -> bool:

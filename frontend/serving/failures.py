@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from frontend.errors import DeadlineExceeded, InternalError, InvalidRequest, RequestError, Unavailable
+from frontend.errors import (
+    DeadlineExceeded,
+    HostDied,
+    HostRetires,
+    InternalError,
+    InvalidRequest,
+    RequestError,
+    Unavailable,
+)
 from protocol.errors import FAILURES
 from protocol.messages import Failure
 
@@ -21,13 +29,18 @@ class HostFailure(RequestError):
 
 
 def reported(failure: Failure) -> Exception:
-    """The error of the request for a failure that the host survives.
+    """The error of the request. Of a host that ends with it, trying again is no use where the model failed on this very
+    request: it would end the next one.
 
     Its status is a hint between the two processes: a client gets only those that it has been told of.
     """
+    if failure.fatal:
+        if FAILURES[failure.code].status == HostRetires.status:
+            return HostRetires(failure.message)
+        return HostDied(failure.message, dispatched=failure.dispatched, retry_after=1)
     if failure.code == "input":
         if failure.status == InvalidRequest.status:
-            # A body that fails validation has one shape in each dialect, whoever has found it.
+            # A body that fails validation has one shape in each dialect, wherever it was found.
             return InvalidRequest.at(tuple(failure.where), failure.message, failure.error_type)
         return HostFailure(failure)
     if failure.code == "expired":

@@ -162,7 +162,11 @@ class HostLink:
             # A connection between processes of one machine does not break.
             on_connection=None if security is None else self._on_connection,
         )
-        self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        try:
+            self._control = dial(loop, context, control, self._on_control, identity=epoch, security=security)
+        except (zmq.ZMQError, ValueError):
+            self._data.close()
+            raise
         self._tell(Hello(role="front", epoch=epoch, pid=pid, clock_ms=self._clock_ms()))
         self._watch.owed()
 
@@ -272,7 +276,7 @@ class HostLink:
         return int(self._loop.time() * 1000)
 
     def ask(self) -> None:
-        """Ask the host how it is. Its control thread answers when it can, into `report`; nobody waits."""
+        """Ask the host how it is. Its control thread answers when it can, into `report`; no request waits."""
         self._tell(Status())
 
     def end(self, *, reason: str, retry_after: int, lost: bool = False, taken: Mapping[str, int] | None = None) -> None:
@@ -290,6 +294,7 @@ class HostLink:
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
         last = None if taken is None else taken.get(self._epoch, 0)
+        in_company = {call for together in self._batches.values() for call in together}
         for call, dispatch in calls.items():
             error = HostLost if lost else HostDied
             if last is not None and call > last:
@@ -297,7 +302,9 @@ class HostLink:
                     dispatch.requeue()
                     continue
                 error = HostDiedAgain
-            dispatch.fail(error(reason, dispatched=True, retry_after=retry_after))
+            died = error(reason, dispatched=True, retry_after=retry_after)
+            died.in_company = call in in_company
+            dispatch.fail(died)
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:
@@ -361,9 +368,7 @@ class HostLink:
         elif isinstance(message, Failure):
             if message.fatal:
                 self._on_retiring()
-                dispatch.fail(HostDied(message.message, dispatched=message.dispatched, retry_after=1))
-            else:
-                dispatch.fail(reported(message))
+            dispatch.fail(reported(message))
         else:
             dispatch.fail(InternalError("the model's executor sent an answer of the wrong kind"))
 
@@ -376,7 +381,7 @@ class HostLink:
             if self._calls:
                 self._watch.owed()
             else:
-                self._watch.settled()
+                self._watch.answered()
         return dispatch
 
     def _unmatched(self, call: int) -> None:
@@ -385,7 +390,7 @@ class HostLink:
             log.debug("host %s: late reply to call %d, dropped", self.incarnation, call)
         else:
             self._unknown += 1
-            self._complain("host %s: reply to call %d, which nobody made, dropped", self.incarnation, call)
+            self._complain("host %s: reply to call %d, which was never made, dropped", self.incarnation, call)
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:
@@ -397,7 +402,7 @@ class HostLink:
         message = envelope.message
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
-                self._watch.settled()
+                self._watch.answered()
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
@@ -406,7 +411,7 @@ class HostLink:
                 if self._calls:
                     self._ask_for_answers()
                 else:
-                    self._watch.settled()
+                    self._watch.answered()
                 self._on_idle()
         elif isinstance(message, CancelAnswer):
             if message.outcome == "not_begun":

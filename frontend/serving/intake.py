@@ -1,15 +1,15 @@
 """Taking one request in: the budgets that may refuse it, the replica that gets it, and its units, one by one.
 
-    slot ─▶ (prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
-     429                 429, 413   503        one output each
+     key ─▶ slot ─▶ (upload, prepare) ─▶ cost ─▶ replica ─▶ unit, unit, ...
+     429     429                        429, 413   503        one output each
 
-The slot and the cost are the deployment's; the account of a key has both again. Every permit is retained by the
-request's context, and goes back when its last owner is gone.
+First comes the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
+permit is retained by the request's context, and goes back when its last owner is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frontend.errors import QueueFull
 from frontend.families.base import Prepared
@@ -40,6 +40,12 @@ def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | N
     return None
 
 
+def pass_the_door(context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit the request to its key, before anything of its body is read. Raises `QueueFull`."""
+    if record.account is not None and record.account.requests is not None:
+        context.retain(permit(record.account.requests, 0))
+
+
 def take_cost(deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
     """Admit what the request turned out to be. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
     for layer, cost in _layers(deployment, prepared, record):
@@ -60,11 +66,8 @@ def _layers(
     if deployment.cost is None and account is None:
         return ()
     layers = [] if deployment.cost is None else [(deployment.cost, prepared.cost)]
-    if account is not None:
-        if account.requests is not None:
-            layers.append((account.requests, 0))
-        if account.cost is not None:
-            layers.append((account.cost, prepared.cost))
+    if account is not None and account.cost is not None:
+        layers.append((account.cost, prepared.cost))
     return layers
 
 
@@ -75,15 +78,18 @@ async def execute(
     prepared: Prepared,
     context: ExecutionContext,
     record: RequestRecord,
+    check: Callable[[], None],
     *,
     shares: bool = False,
+    alone: bool = False,
 ) -> list[object]:
-    """Run the units of an admitted request; one output each.
+    """Run the units of an admitted request; one output each. `check` is called whenever one is about to be sent, and
+    what it raises ends the request there.
 
     `identity`: of the weights it was prepared for, which must still be these. All units go to one replica, but for
     those whose answers are known. `shares`: whether a unit may be answered by what an equal one is, or was, answered;
-    where the deployment does that. Raises `RequestError`. Cancelled before dispatch it leaves nothing behind; after it,
-    the host's answer or death gives the permits back.
+    where the deployment does that. `alone`: whether it must not be sent in a batch with others. Raises `RequestError`.
+    Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the permits back.
     """
     replica: Replica | None = None
     outputs: list[object] = []
@@ -105,7 +111,8 @@ async def execute(
                 fields,
                 context,
                 record.request_id,
-                shape=shapes.of(payload, fields) if deployment.batches else None,
+                check,
+                shape=shapes.of(payload, fields) if deployment.batches and not alone else None,
                 digest=digest if deployment.joins else None,
             )
             record.unit_done()

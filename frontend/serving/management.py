@@ -104,7 +104,7 @@ class Management:
         if asked.done():
             return asked.result()
         if self._asked is asked:
-            self._asked = None  # whoever comes next asks anew
+            self._asked = None  # the next caller asks anew
         return None
 
     async def order(self, order: Order) -> Outcome:
@@ -141,15 +141,7 @@ class Management:
         if isinstance(message, DeploymentTable):
             self._table(message)
         elif isinstance(message, HostUp):
-            refusal = self._deployments[message.deployment].host_up(message)
-            self.tell(
-                HostVerdict(
-                    deployment=message.deployment,
-                    replica=message.replica,
-                    incarnation=message.incarnation,
-                    refusal=refusal,
-                )
-            )
+            self._deployments[message.deployment].host_up(message)
         elif isinstance(message, HostDown):
             if (deployment := self._deployments.get(message.deployment)) is not None:
                 deployment.host_down(message)
@@ -213,6 +205,11 @@ class Management:
     def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
         self.tell(Overdue(deployment=deployment.id, incarnation=incarnation, elapsed_s=seconds))
 
+    def judged(self, deployment: Deployment, up: HostUp, refusal: str) -> None:
+        self.tell(
+            HostVerdict(deployment=deployment.id, replica=up.replica, incarnation=up.incarnation, refusal=refusal)
+        )
+
     def usage_changed(self, deployment: Deployment) -> None:
         if deployment.wanted or self._wanted:
             self._tell_usage()
@@ -225,7 +222,7 @@ class Management:
         # Also one whose load was given up while they waited for it.
         others = (deployment.id for deployment in self._deployments.values() if deployment.wanted)
         self._wanted = dict.fromkeys((*known, *others))
-        # In the middle of a swap nobody is here yet, or not any more, because they wait at the name.
+        # In the middle of a swap no request is here yet, or not any more: they wait at the name.
         meant = [deployment for deployment in self._deployments.values() if deployment.role is Role.CURRENT]
         idle = {deployment.id: deployment.idle_s for deployment in meant}
         self.tell(
@@ -264,6 +261,7 @@ class Management:
             "keys": None if server.keys is None else server.keys.report(),
             "limits": server.limits.report(),
             "connections": server.clients.report(),
+            "poisoned": server.poison.report(),
             "ingress": dataclasses.asdict(server.ingress.statistics()),
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
@@ -273,10 +271,11 @@ class Management:
 
 
 async def until_idle(server: Server, budget_s: float) -> bool:
-    """Wait until no request is open, at most `budget_s`; whether it came to that."""
+    """Wait until no request is open and every answer was read, at most `budget_s`; whether it came to that."""
     try:
         async with asyncio.timeout(budget_s):
             await server.requests.idle()
+            await server.clients.written()
     except TimeoutError:
         return False
     return True

@@ -3,7 +3,7 @@
 The host owes an answer from the moment it is dialled until its WELCOME, and from the moment a unit is sent, or
 found running for an earlier front, until its reply or its idle report. The front knows all of these and the host
 cannot be asked: it may hold the interpreter lock, or be stopped. What follows is the supervisor's affair. Time in which
-the front itself stood still (a frozen container) counts for nobody.
+the front itself stood still (a frozen container) does not count.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OverdueWatch:
         if self._limit_s is not None and self._timer is None:
             self._look_in(min(self._limit_s, LOOK_S), self._look)
 
-    def settled(self) -> None:
+    def answered(self) -> None:
         """The answer is there. The timer stays, for whatever is owed next."""
         self._since = None
 

@@ -1,6 +1,7 @@
 """One decision, from the first byte of its body to its answer: the same steps in the same order at every port.
 
-    1 slot      of the one model that the port serves, so that a slow upload cannot lose it
+    1 slot      of the key, which is refused at once; and of the one model that the port serves, so that a slow upload
+                cannot lose it
     2 upload    a permit of ingress, then the body under its limit
     3 parse     by the port's grammar; where the grammar is the family's own, this is a part of step 6
     4 resolve   what the name means now
@@ -35,6 +36,7 @@ Where a request waits, and for how long, is in `waiting`; what may refuse it, in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
@@ -101,7 +103,7 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
     def family(self, deployment: Deployment) -> FamilyT:
         """Who prepares and finishes."""
 
-    def waits(self, family: FamilyT) -> bool:
+    def waits(self, deployment: Deployment) -> bool:
         """Whether a request waits for a host that is not ready."""
 
     def prepare(self, family: FamilyT, asked: Asked) -> Prepared:
@@ -150,6 +152,7 @@ async def answered(
     ):
         try:
             with server.deadlines.at(deadline):
+                intake.pass_the_door(context, record)
                 alone = exchange.alone(server)
                 refused = None if alone is None else Refused.by(alone, context)
                 with exchange.admit(server.ingress) as permit:
@@ -164,7 +167,7 @@ async def answered(
                         asked = await compute.in_pool(server.parser, context, lambda: exchange.parse(body))
                     if exchange.PARSES:
                         permit.release()
-                    answer = await resolved(server, exchange, asked, len(body), permit, context, record, refused)
+                    answer = await resolved(server, exchange, asked, body, permit, context, record, refused)
         except (TimeoutError, DeadlineExceeded):
             # The timer, or the runtime's own look at the clock just before it.
             raise exchange.timed_out(record, deadline - record.received) from None
@@ -176,14 +179,14 @@ async def resolved(
     server: Server,
     exchange: Exchange[Asked, FamilyT, Answered_co],
     asked: Asked,
-    size: int,
+    body: bytes,
     permit: Permit,
     context: ExecutionContext,
     record: RequestRecord,
     refused: Refused | None = None,
 ) -> Answered_co:
-    """Steps 4 to 9 of a body of `size` bytes that `permit` has reserved: by what the name means, or what it means next
-    when that changes before anything was prepared. Errors and cancellation as `answered`; `ExecutionStopped` at the
+    """Steps 4 to 9 of `body`, which `permit` has reserved: by what the name means, or what it means next when that
+    changes before anything was prepared. Errors and cancellation as `answered`; `ExecutionStopped` at the
     deadline of `context`. `refused`: by the slots that were asked before the upload."""
     while True:
         deployment = server.resolve(exchange.model(asked))
@@ -194,7 +197,7 @@ async def resolved(
             continue
         with deployment.in_use:
             try:
-                return await _carried_out(server, deployment, exchange, asked, size, permit, context, record, refused)
+                return await _carried_out(server, deployment, exchange, asked, body, permit, context, record, refused)
             except waiting.Moved:
                 continue
 
@@ -204,7 +207,7 @@ async def _carried_out(
     deployment: Deployment,
     exchange: Exchange[Asked, FamilyT, Answered_co],
     asked: Asked,
-    size: int,
+    body: bytes,
     permit: Permit,
     context: ExecutionContext,
     record: RequestRecord,
@@ -214,11 +217,13 @@ async def _carried_out(
         refused = Refused.by(deployment, context)
     if refused is not None and exchange.PARSES:
         raise refused.error
+    if not exchange.waits(deployment):
+        waiting.refuse_unless_ready(deployment)
+    if not deployment.prepares:
+        await waiting.for_a_processor(deployment, context, record)
     # The incarnation may change while we wait: what is prepared belongs to this one's weights.
     family, identity = exchange.family(deployment), deployment.identity
-    if not exchange.waits(family):
-        waiting.refuse_unless_ready(deployment)
-    size *= family.PREPARE_WEIGHT
+    size = len(body) * family.PREPARE_WEIGHT
     if compute.fits_inline(size):
         prepared = exchange.prepare(family, asked)
     else:
@@ -236,12 +241,27 @@ async def _carried_out(
     since = server.clock()
     outputs: list[object] = []
     if prepared.units:
+        unpoisoned = functools.partial(server.poison.check, deployment, body)
+        unpoisoned()
         intake.take_cost(deployment, prepared, context, record)
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
-        outputs = await intake.execute(
-            deployment, absorbing, identity, prepared, context, record, shares=exchange.SHARES
-        )
+        try:
+            outputs = await intake.execute(
+                deployment,
+                absorbing,
+                identity,
+                prepared,
+                context,
+                record,
+                unpoisoned,
+                shares=exchange.SHARES,
+                alone=server.poison.suspects(deployment, body),
+            )
+        except RequestError as error:
+            server.poison.failed(deployment, body, error)
+            raise
+        server.poison.answered(deployment, body)
     if compute.fits_inline(prepared.work):
         return exchange.finish(family, prepared, outputs, server.clock() - since)
     return await compute.in_pool(

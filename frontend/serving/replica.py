@@ -36,7 +36,7 @@ from frontend.serving.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
-from protocol.models import Batch
+from protocol.models import Batch, HostStanding
 
 log = logging.getLogger("framehost.replica")
 
@@ -124,18 +124,12 @@ class Replica:
     # Life and death, as the supervisor tells them
 
     def host_up(self, up: HostUp, identity: str) -> None:
-        """Dial a warm host. It gets its first unit when it has answered, not before."""
-        self._nobody_linked()
-        if self.identity and identity != self.identity:
-            # What waits was prepared for another model and must not run on this one.
-            ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
-            log.warning("model %s is now %s; %d waiting requests ended", self._name, identity, ended)
-        self.identity = identity
-        # It only has to say hello: whoever comes now waits for that.
-        self.back_at = self._loop.time()
-        self._linked = up
-        self.greeting = True
-        self._link = HostLink(
+        """Dial a warm host. It gets its first unit when it has answered, not before.
+
+        Raises `zmq.ZMQError` or `ValueError` for addresses that are none; nothing has changed then.
+        """
+        self.check_free()
+        link = HostLink(
             self._loop,
             self._zmq,
             incarnation=up.incarnation,
@@ -149,13 +143,23 @@ class Replica:
             security=self._secure(up.public_key),
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
+        if self.identity and identity != self.identity:
+            # What waits was prepared for another model and must not run on this one.
+            ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
+            log.warning("model %s is now %s; %d waiting requests ended", self._name, identity, ended)
+        self.identity = identity
+        # It only has to say hello: a request that comes now waits for that.
+        self.back_at = self._loop.time()
+        self._linked = up
+        self.greeting = True
+        self._link = link
         if self.availability in (Availability.FAILED, Availability.ABSENT):
             self.availability = Availability.RESTARTING
         self._on_change()
 
     def refuse(self, up: HostUp, why: str) -> None:
         """Leave a warm host alone whose weights are not those that this front would prepare for."""
-        self._nobody_linked()
+        self.check_free()
         log.error("model %s: host %s is refused: %s", self._name, up.incarnation, why)
         self._linked = up
         self.availability, self.last_death = Availability.FAILED, why
@@ -195,6 +199,26 @@ class Replica:
             self._end_waiting()
         self._on_change()
 
+    def assume(self, host: HostStanding, *, present: bool) -> None:
+        """Where its host is, as the supervisor's whole table says. One that is linked is told of by HOST_DOWN alone.
+        `present`: whether the deployment is to have hosts."""
+        self.last_death = host.last_death or self.last_death
+        if self._linked is not None or host.state == "ready":
+            return
+        before = self.availability
+        if host.state == "failed":
+            self.availability = Availability.FAILED
+        elif host.state == "coming" and host.last_death:
+            self.availability = Availability.RESTARTING
+            if before is not Availability.RESTARTING:
+                self.back_at = self._loop.time() + host.retry_after_s
+        elif host.state == "coming" or present:
+            self.availability = Availability.LOADING
+        else:
+            self.availability = Availability.ABSENT
+        if self.availability is not before and self.availability in (Availability.FAILED, Availability.ABSENT):
+            self._end_waiting()
+
     def begin_loading(self) -> None:
         """A host of an absent deployment is being started."""
         if self.availability is Availability.ABSENT:
@@ -218,7 +242,8 @@ class Replica:
         self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
         self._on_change()
 
-    def _nobody_linked(self) -> None:
+    def check_free(self) -> None:
+        """Raise `RuntimeError` when a host is linked whose end was not told."""
         if self._link is not None:
             raise RuntimeError(f"{self!r} has a host already; the supervisor must report its end first")
 
@@ -270,17 +295,20 @@ class Replica:
         fields: dict[str, Any],
         context: ExecutionContext,
         request_id: str,
+        check: Callable[[], None] = lambda: None,
         *,
         shape: Shape | None = None,
         digest: bytes | None = None,
     ) -> Outputs:
         """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
         read and never written: equal units get the same. Errors and cancellation are those of
-        `UnitQueue.run_with_context`, as `shape` and `digest` are; `HostDied` when no host will come."""
+        `UnitQueue.run_with_context`, as `shape` and `digest` are; `HostDied` when no host will come. `check` is called
+        at the grant, and what it raises ends the unit unsent."""
         if not self.expected:
             raise self._nobody_will_come()
 
         def start(dispatch: Dispatch[Outputs]) -> None:
+            check()
             # The link is looked up at the grant: the host may be another incarnation than when we queued.
             link = self._link
             assert link is not None, "the scheduler grants only while a host is linked"
@@ -302,7 +330,7 @@ class Replica:
             return limits.RETRY_AFTER_SECONDS[1]  # only an operator can change it: as rarely as may be said
         least, most = limits.RETRY_AFTER_SECONDS
         left = self.back_at - self._loop.time()
-        # One that should have been back long ago: nobody knows.
+        # One that should have been back long ago: it is not known.
         return most if -left > limits.RESTART_WAIT_S else max(least, min(most, math.ceil(min(left, 60.0))))
 
     def unavailable_text(self) -> str:

@@ -1,4 +1,4 @@
-"""What all routes share: the table of deployments, the request table, ingress, and whether the door is open."""
+"""What all routes share: the table of deployments, the request table, ingress, and whether the port is open."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.serving.clients import Clients
 from frontend.serving.deadlines import Deadlines
 from frontend.serving.deployment import Deployment
+from frontend.serving.poison import Poison
 from frontend.serving.replica import Availability
 from protocol.messages import Order, Outcome
 
@@ -69,18 +70,20 @@ class Server:
     """The clock of deadlines and durations; it must share its zero with the loop's, whose steps may be coarser."""
     deadlines: Deadlines = field(init=False)
     requests: RequestTable = field(init=False)
+    poison: Poison = field(init=False)
     ingress: BoundedAdmission = field(init=False)
     metrics: Metrics = field(init=False)
     tracing: Tracing | None = None
     """Makes spans of requests, where an operator asked for them."""
     ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
-    """What is known of the processes, None when nobody says; set by whoever has a lane to the supervisor."""
+    """What is known of the processes, None when it is not told; set by the holder of a lane to the supervisor."""
     carry_out: Callable[[Order], Awaitable[Outcome]] = nobody_to_order
-    """Has an operator's order carried out; set by whoever has a lane to the supervisor."""
+    """Has an operator's order carried out; set by the holder of a lane to the supervisor."""
 
     def __post_init__(self) -> None:
         self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
+        self.poison = Poison(self.clock)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
@@ -112,8 +115,8 @@ class Server:
         return deployment
 
     async def hosts_greeted(self) -> None:
-        """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps nobody
-        else waiting."""
+        """Wait until every host that has been dialled has answered, at most `GREETING_S`: one that hangs keeps no
+        client else waiting."""
         try:
             async with asyncio.timeout(GREETING_S):
                 while greeting := [deployment for deployment in self.deployments.values() if deployment.greeting]:
@@ -137,12 +140,14 @@ class Server:
         """The budget of a request: what it asked for in x-framehost-timeout-ms, at most the server's own."""
         if asked_ms is None:
             return self.limits.request_timeout_s
-        try:
-            wanted = int(asked_ms) if asked_ms.isascii() and asked_ms.isdigit() else 0
-        except ValueError:  # more digits than Python converts
-            wanted = 0
+        wanted = 0
+        if len(asked_ms) <= limits.MAX_TIMEOUT_DIGITS and asked_ms.isascii() and asked_ms.isdigit():
+            wanted = int(asked_ms)
         if wanted <= 0:
-            raise UsageError("the header x-framehost-timeout-ms is a whole number of milliseconds above 0")
+            raise UsageError(
+                "the header x-framehost-timeout-ms is a whole number of milliseconds above 0, "
+                f"in at most {limits.MAX_TIMEOUT_DIGITS} digits"
+            )
         return min(wanted / 1000, self.limits.request_timeout_s)
 
     def health(self, only: str | None = None) -> tuple[int, Mapping[str, Any]]:

@@ -3,6 +3,7 @@
     waits for                 while                                      ends with
     -----------------------   ----------------------------------------   ----------------------------------------
     the end of a swap         its name is held                           the name goes on, or the server stops: 503
+    a processor of its model  its files are being read                   it is made, or cannot be: 503
     a host of its model       the model is absent or has never been up   a host is there, or none will come: 503,
                                                                          or the name means another one: `Moved`
     a host that comes back    it is expected within RESTART_WAIT_S and   (in the queue of a replica)
@@ -53,6 +54,22 @@ async def for_the_swap(deployment: Deployment, context: ExecutionContext, record
     record.waits_for = ""
 
 
+async def for_a_processor(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> None:
+    """Wait until there is something that can prepare for `deployment`, inside `deployment.in_use`.
+
+    Raises `Unavailable` when there is nothing and will not be; `Moved` when the name means another deployment.
+    """
+    with record.waiting_for_host():
+        while not deployment.prepares:
+            if deployment.role is not Role.CURRENT:
+                raise Moved
+            if deployment.stopping and not deployment.greeting:
+                raise Unavailable("the server is stopping and loads no models", retry_after=STOPPING_RETRY_S)
+            if deployment.hopeless:
+                _ = deployment.processor  # says why
+            await deployment.moved()
+
+
 async def for_a_host(
     deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord
 ) -> None:
@@ -94,7 +111,7 @@ def refuse_unless_expected(deployment: Deployment, context: ExecutionContext) ->
     wait = deployment.back_in_s()
     remaining = context.remaining()
     patience = limits.RESTART_WAIT_S if remaining is None else min(limits.RESTART_WAIT_S, remaining)
-    # Late by as much as we would have waited for it: nobody knows when it comes, if it does.
+    # Late by as much as we would have waited for it: it is not known when it comes, if it does.
     late = -wait > limits.RESTART_WAIT_S
     if wait > patience or late or not deployment.expected:
         raise Unavailable(
@@ -105,8 +122,8 @@ def refuse_unless_expected(deployment: Deployment, context: ExecutionContext) ->
 def refuse_unless_ready(deployment: Deployment) -> None:
     """Raise `Unavailable` unless a warm host is there, for ports that do not wait for one to come back.
 
-    One that a new front has only to say hello to is there: nobody is to notice that the front is new. A model that
-    is absent is loaded for whoever asks, at every port.
+    One that a new front has only to say hello to is there: no client is to notice that the front is new. A model that
+    is absent is loaded for every client, at every port.
     """
     if deployment.availability is not _READY and not deployment.greeting and not deployment.on_demand:
         raise Unavailable(deployment.unavailable_text(), retry_after=deployment.retry_after())

@@ -32,6 +32,12 @@ def identity(name: str, files: Mapping[str, str], *rest: str) -> str:
     return "/".join((name, *(f"{file}@sha256:{files[file]}" for file in sorted(files)), *rest))
 
 
+def kept(segment: int | None) -> str:
+    """The end of an identity: in which segments kept prefixes are read, "" where none are kept. Another segment is
+    another rounding."""
+    return "" if segment is None else f"/kept:{segment}"
+
+
 def arithmetic(dtype: str, device: str) -> str:
     """Of an identity: the dtype, and the kind of device."""
     return f"{dtype}@{device.partition(':')[0]}"

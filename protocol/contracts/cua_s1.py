@@ -71,7 +71,10 @@ OPTIONS: Final = OptionTable(
         placement.DEVICE,
         placement.DTYPE,
         Option("graphs", bool, False, "record and replay prompts of the same length on a GPU"),
-    )
+        placement.PREFIX_CACHE,
+        placement.PREFIX_SEGMENT,
+    ),
+    rules=(placement.no_graphs_of_kept,),
 )
 
 

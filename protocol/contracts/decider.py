@@ -83,8 +83,10 @@ OPTIONS: Final = OptionTable(
         Option("batch_rows", int, MAX_BATCH_ROWS, "most rows of a packed group", least=1, most=MAX_BATCH_ROWS),
         Option("batch_tokens", int, MAX_BATCH_TOKENS, "most tokens of a packed group", least=1, most=MAX_BATCH_TOKENS),
         Option("graphs", bool, False, "record and replay packed groups on a GPU; auto is packed then"),
+        placement.PREFIX_CACHE,
+        placement.PREFIX_SEGMENT,
     ),
-    rules=(placement.no_graphs_of_shared,),
+    rules=(placement.no_graphs_of_shared, placement.no_graphs_of_kept),
 )
 
 

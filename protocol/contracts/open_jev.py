@@ -64,8 +64,10 @@ OPTIONS: Final = OptionTable(
             choices=placement.EXECUTIONS,
         ),
         Option("graphs", bool, False, "record and replay groups of candidates on a GPU; not with shared"),
+        placement.PREFIX_CACHE,
+        placement.PREFIX_SEGMENT,
     ),
-    rules=(placement.no_graphs_of_shared,),
+    rules=(placement.no_graphs_of_shared, placement.no_graphs_of_kept),
 )
 
 

@@ -20,8 +20,37 @@ DTYPE: Final = Option(
     choices=("auto", "float32", "bfloat16"),
 )
 
+MAX_PREFIX_CACHE_MB: Final = 1_048_576
+"""A terabyte: above any device's memory."""
+
+PREFIX_CACHE: Final = Option(
+    "prefix_cache_mb",
+    int,
+    0,
+    "memory of the host, in MiB, for texts that are kept between requests; 0: none are",
+    least=0,
+    most=MAX_PREFIX_CACHE_MB,
+)
+
+PREFIX_SEGMENT: Final = Option(
+    "prefix_segment",
+    int,
+    None,
+    "tokens of a segment in which a kept text is read",
+    least=16,
+    most=8_192,
+    unset="128 on a CPU, 512 on a GPU",
+)
+
 EXECUTIONS: Final = ("auto", "rows", "packed", "shared")
 """How the rows of a unit are read: each alone, several in one pass, or what they share once."""
+
+
+def no_graphs_of_kept(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Rule: a pass that goes on from a kept state is not one that was recorded."""
+    if values["graphs"] and values["prefix_cache_mb"]:
+        return "graphs", "the option 'graphs' does not go with a prefix_cache_mb above 0"
+    return None
 
 
 def no_graphs_of_shared(values: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from protocol.contracts import agreement, placement
 from protocol.options import Option, OptionTable
@@ -13,6 +14,14 @@ MAX_TOKENS: Final = 1_048_576
 
 DEFAULT_MAX_TOKENS: Final = 32_768
 """Of one prompt, where neither the configuration nor the model says less."""
+
+
+def _nothing_kept_of_rows(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Rule: what is kept is a state to go on from."""
+    if values["execution"] == "rows" and values["prefix_cache_mb"]:
+        return "prefix_cache_mb", "the option 'prefix_cache_mb' does not go with the execution 'rows'"
+    return None
+
 
 OPTIONS: Final = OptionTable(
     (
@@ -34,7 +43,10 @@ OPTIONS: Final = OptionTable(
             most=MAX_TOKENS,
             unset=f"the model's, at most {DEFAULT_MAX_TOKENS}",
         ),
-    )
+        placement.PREFIX_CACHE,
+        placement.PREFIX_SEGMENT,
+    ),
+    rules=(_nothing_kept_of_rows,),
 )
 
 

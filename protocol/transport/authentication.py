@@ -1,6 +1,6 @@
 """Who is let in at sockets that other machines can reach: pyzmq's authenticator, in a loop or in a thread.
 
-A listening socket lets nobody in while none runs (`curve.DOMAIN` is enforced), so both start before the first bind.
+A listening socket lets no peer in while none runs (`curve.DOMAIN` is enforced), so both start before the first bind.
 """
 
 from __future__ import annotations

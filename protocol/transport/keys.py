@@ -64,12 +64,12 @@ def read_pair(path: Path) -> KeyPair:
 
 
 def exposed(status: os.stat_result, user: int) -> str:
-    """Who but us could read or change a secret file with this `status`, for a message; "" when nobody could."""
+    """Who but us could read or change a secret file with this `status`, for a message; "" when no other user could."""
     if status.st_uid == 0 and user != 0:
         if status.st_mode & _NOT_OF_ROOT:
             return (
                 f"is root's, given to us by its group with mode {stat.S_IMODE(status.st_mode):04o}: "
-                "the group may read it and nobody else anything, as mode 0440 says"
+                "the group may read it and no other user anything, as mode 0440 says"
             )
         return ""
     if status.st_mode & _OTHERS:

@@ -99,7 +99,7 @@ class LoopSocket:
         self._reading = True
         share = TURN_MESSAGES
         try:
-            # Somebody has said that there is a message, and mostly there is: the first is not asked for.
+            # The event has said that there is a message, and mostly there is: the first is not asked for.
             while True:
                 try:
                     frames = receive(self._socket)
@@ -116,7 +116,7 @@ class LoopSocket:
                     return
                 share -= 1 + sum(map(len, frames)) // BYTES_AS_A_MESSAGE
                 if share <= 0:
-                    # Whoever else says that there is something in this turn is not listened to.
+                    # A further event of this turn is ignored.
                     self._resting = True
                     self._loop.call_soon(self._go_on)
                     return
@@ -140,7 +140,7 @@ def dial(
 ) -> LoopSocket:
     """A DEALER to `address`. `identity` must never be reused: it contains the dialler's epoch.
 
-    Messages sent before the other side is there wait in this socket and reach nobody else, because an
+    Messages sent before the other side is there wait in this socket and reach no other peer, because an
     address belongs to one incarnation. `on_connection` is told of a completed handshake, a refused one and a
     lost connection, as `monitor` names these events.
     """
@@ -148,7 +148,11 @@ def dial(
     made = LoopSocket(loop, socket, receiver)
     if on_connection is not None:
         made.watch(on_connection)
-    socket.connect(address)
+    try:
+        socket.connect(address)
+    except (zmq.ZMQError, ValueError):
+        made.close()
+        raise
     return made
 
 

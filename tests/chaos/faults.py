@@ -46,7 +46,7 @@ class Saboteur:
         """Requests of its own, which nobody reads."""
         self.faults: dict[str, Callable[[str], None]] = {
             "kill -9 a host": self._kill_host,
-            "crash in a unit": lambda model: self._unit(model, {"op": self._choose.choice(["exit", "abort", "null"])}),
+            "crash in a unit": lambda model: self._unit(model, self._crash()),
             "device error": lambda model: self._unit(model, {"op": "fatal"}),
             "hang beyond the execution limit": lambda model: self._unit(model, {"op": "spin", "until": "/nonexistent"}),
             "stop a host for a moment": self._stop_host,
@@ -116,6 +116,10 @@ class Saboteur:
     def _unit(self, model: str, state: dict[str, Any]) -> None:
         self._hold(model)
         self._open.append(self._send(model, state))
+
+    def _crash(self) -> dict[str, Any]:
+        # Another one each time: a request that ends two hosts is refused.
+        return {"op": self._choose.choice(["exit", "abort", "null"]), "tag": str(self._choose.random())}
 
     def _burst(self, model: str) -> None:
         connections = [self._send(model, {"op": "echo"}) for _ in range(200)]

@@ -98,15 +98,21 @@ def test_a_frail_family_retires_on_any_error_but_not_on_bad_input(runtime: Path)
         before = server.host()["pid"]
         assert server.decide({"op": "refuse"}).status == 400
         assert server.decide("x").json["x_toy"]["pid"] == before
+        for _ in range(2):
+            answer = server.decide({"op": "raise"})
+            assert answer.status == 500
+            assert "retry-after" not in answer.headers, "trying again is no use"
+            assert b"secret" not in answer.body
+            server.line("ended: exit status 67 (retired)")
+            server.wait(lambda: server.get("/health").status == 200, "ready again")
+        before = server.host()["pid"]
         answer = server.decide({"op": "raise"})
-        assert answer.status == 503
-        assert answer.headers["retry-after"]
-        assert b"secret" not in answer.body
-        server.line("ended: exit status 67 (retired)")
-        server.wait(lambda: server.get("/health").status == 200, "ready again")
+        assert (answer.status, answer.json["detail"][0]["type"]) == (422, "poisoned")
+        assert server.host()["pid"] == before, "the third host never gets it"
+        assert server.status()["front"]["poisoned"]["refused"] == 1
         answer = server.decide("x")
         assert answer.status == 200
-        assert answer.json["x_toy"]["pid"] != before
+        assert answer.json["x_toy"]["pid"] == before
         server.wait(server.idle, "idle")
 
 

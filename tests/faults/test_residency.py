@@ -86,10 +86,11 @@ def test_a_bad_request_starts_nothing(runtime: Path) -> None:
 
 
 def test_a_busy_model_is_never_evicted(runtime: Path) -> None:
-    """Who waits for its room gets 503 with Retry-After when its time is over; it is answered when the room comes."""
+    """Without turns: who waits for its room gets 503 with Retry-After when its time is over; it is answered when the
+    room comes."""
     until = runtime / "until"
     models = {"busy": {}, "other": {"resident": False}}
-    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1)) as server:
+    with running(runtime, config=configuration(runtime / "c.toml", models, max_resident=1, turn=0)) as server:
         pid = server.host("busy")["pid"]
         work = server.soon({"op": "wait", "until": str(until)}, model="busy")
         server.running("busy")
@@ -277,3 +278,23 @@ def test_an_absent_model_can_be_swapped_and_who_waits_goes_along(runtime: Path) 
         assert status == 0, told
         assert waits.result(30).status == 200
         assert server.model("toy")["identity"] == "new"
+
+
+def test_a_model_that_is_unloaded_while_it_loads_is_loaded_again_whatever_the_front_knows(runtime: Path) -> None:
+    """Unloaded in the middle of its load, and then the front dies: the next one is told the truth, and whoever asks has
+    the model loaded and is answered, and is not told "restarting" for ever."""
+    gate = runtime / "gate"
+    models = {"a": {}, "late": {"resident": False, "gate": gate}}
+    with running(runtime, config=configuration(runtime / "c.toml", models)) as server:
+        assert isinstance(server.first_answer("load", "late"), Progress)
+        server.line("[late@2", "loading")
+        assert server.order("unload", "late").code == "done"
+        old = server.front_pid()
+        psutil.Process(old).kill()
+        server.wait(lambda: server.status()["front_process"]["pid"] != old, "a new front")
+        server.wait(lambda: server.status()["front_process"]["serving"], "which serves")
+        assert states(server)["late"] == "absent"
+        again = server.soon("x", model="late")
+        server.wait(lambda: server.model("late")["waiting_for_host"] == 1, "it waits")
+        gate.touch()
+        assert again.result(GUARD_S).status == 200

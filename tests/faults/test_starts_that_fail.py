@@ -80,13 +80,13 @@ def test_a_directory_that_cannot_be_made_is_tried_again(runtime: Path) -> None:
         server.wait(lambda: server.decide("again").status == 200, "it answers again")
 
 
-def test_a_processor_that_cannot_be_made_ends_the_server(runtime: Path) -> None:
-    """The port must not stay closed for ever while everything looks ready: exit status 5, and the reason in the log."""
+def test_a_processor_that_cannot_be_made_fails_its_model(runtime: Path) -> None:
+    """The host is refused and the model fails, as when it cannot be loaded: the reason is in the log, and no front has
+    died of it."""
     config = configuration(runtime / "c.toml", {"toy": {"fail": "processor"}}, restarts=1)
     with running(runtime, config=config, wait=False) as server:
-        assert server.wait_exit() == 5
-        assert "the toy's processor cannot be made" in server.log()
-        assert "restarts = 1" in server.log()
+        assert server.wait_exit() == 2
+        assert "the front refuses it: its processor cannot be made: RuntimeError: the toy's" in server.log()
 
 
 @pytest.mark.parametrize(
@@ -156,3 +156,17 @@ def healthy(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_a_host_that_hangs_in_its_close_is_ended_and_replaced(runtime: Path) -> None:
+    """It has reported a device error and cannot let go of the device: the supervisor knows from its BYE that it ends,
+    and ends it with its stacks. Nobody waits for ever."""
+    config = configuration(runtime / "c.toml", {"toy": {"fail": "hanging close"}})
+    with running(runtime, config=config) as server:
+        assert server.decide({"op": "fatal"}).status == 503
+        assert server.decide("x").status == 200
+        told = server.line(
+            "ended: killed by SIGKILL by framehost: it said that it ends, and was still there 10 s later"
+        )
+        assert "starting again now" in told
+        assert "in close" in server.host()["last_death"], "the stacks say where"

@@ -48,7 +48,7 @@ class Asking:
     def family(self, deployment: Deployment) -> Processor:
         return deployment.processor
 
-    def waits(self, family: Processor) -> bool:
+    def waits(self, deployment: Deployment) -> bool:
         return True
 
     def prepare(self, family: Processor, asked: DecisionRequest) -> Prepared:

@@ -23,13 +23,20 @@ class FakeProcessor(Processor):
     """State "units:N" makes N units, "cost:N" costs N, "large" is finished in the pool, "held" waits for GATE.
     "early:N" makes N units, each of which settles the question of its index.
 
-    A host whose identity is "foreign" is refused.
+    A host whose identity is "foreign" is refused; of one that is "hostile" or "final" no processor can be made, and one
+    that is "silent" has a file that cannot be read before GATE is set.
     """
 
     def __init__(self, facts: Mapping[str, object], options: Mapping[str, object], path: str | None = None) -> None:
         super().__init__(facts, options, path)
         if facts.get("identity") == "foreign":
             raise AssetError("these are other weights")
+        if facts.get("identity") == "hostile":
+            raise ZeroDivisionError("not\nmine")
+        if facts.get("identity") == "final":
+            raise SystemExit(3)
+        if facts.get("identity") == "silent":
+            GATE.wait(20)
 
     def prepare(self, request: DecisionRequest) -> Prepared:
         state = str(request.state)

@@ -28,10 +28,11 @@ QUESTION = {"q": {"type": "noul", "instructions": "is it so?"}}
 class Main:
     """A front with the one model "m" behind the main port, and a client."""
 
-    def __init__(self, context: zmq.Context[Any], client: ClientSession) -> None:
+    def __init__(self, context: zmq.Context[Any], client: ClientSession, **options: Any) -> None:
+        """`options`: fields of its `Server`."""
         loop = asyncio.get_running_loop()
         self.zmq, self.client = context, client
-        self.server = Server(loop, ServerLimits(), default="m")
+        self.server = Server(loop, ServerLimits(), default="m", **options)
         model = {
             "id": "m@1",
             "name": "m",
@@ -53,7 +54,9 @@ class Main:
         http = self.runner.server
         assert http is not None
         loop = asyncio.get_running_loop()
-        self.listener = await loop.create_server(lambda: ClientConnection(http), "127.0.0.1", 0)
+        self.listener = await loop.create_server(
+            lambda: ClientConnection(http, clients=self.server.clients), "127.0.0.1", 0
+        )
         self.url = f"http://127.0.0.1:{self.listener.sockets[0].getsockname()[1]}"
         self.host = FakeHost(self.zmq)
         self.deployment.host_up(self.host.up())
@@ -97,12 +100,12 @@ def _order(label: tuple[str, str]) -> tuple[bool, str]:
 
 
 @asynccontextmanager
-async def main_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Main]:
-    """A listening `Main` whose host is ready."""
+async def main_port(monkeypatch: pytest.MonkeyPatch, **options: Any) -> AsyncIterator[Main]:
+    """A listening `Main` whose host is ready; `options` are fields of its `Server`."""
     monkeypatch.setitem(families.BUILT_IN, "fake", fake_family.FAKE)
     with zmq_context() as context:
         async with ClientSession() as client:
-            made = Main(context, client)
+            made = Main(context, client, **options)
             await made.open()
             try:
                 yield made

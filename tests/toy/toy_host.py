@@ -72,6 +72,13 @@ class ToyExecutor(Executor):
             os._exit(3)
         if fail.startswith("until:") and not Path(fail.removeprefix("until:")).exists():
             raise RuntimeError("the toy cannot be loaded yet")
+        if fail == "facts":
+            return {"identity": "toy", "numbers": 2**64}
+        if fail.startswith("second:"):
+            try:
+                Path(fail.removeprefix("second:")).touch(exist_ok=False)
+            except FileExistsError as error:
+                raise RuntimeError("the toy is loaded once already") from error
         identity = self.options["identity"].replace("{pid}", str(os.getpid()))
         return {"identity": identity, "name": "toy", "dtype": "none", "parameters": 0}
 

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from executor_host.executors.base import Call, Executor, Progress
-from executor_host.host.shared_state import Board
+from executor_host.host.shared_state import SharedState
 from executor_host.main import Host, Place
 from frontend.errors import Unavailable
 from frontend.runtime.scheduler import SerialScheduler
@@ -100,7 +100,7 @@ class Remote:
     """A host on "another machine", and a front that is linked to it through a wire."""
 
     executor: Reader
-    board: Board
+    shared_state: SharedState
     wire: Wire
     link: HostLink
     scheduler: SerialScheduler
@@ -119,16 +119,16 @@ class Remote:
 async def remote() -> AsyncIterator[Remote]:
     made, loop = Remote(), asyncio.get_running_loop()
     front, host_keys = keys.pair(), keys.pair()
-    made.executor, made.board = Reader(), Board("1-cc")
+    made.executor, made.shared_state = Reader(), SharedState("1-cc")
     with zmq_context() as context, zmq_context() as host_context:
         authenticator = authentication.in_thread(host_context, keys.Allowed([front.public]))
         anywhere = "tcp://127.0.0.1:0"
         place = Place(anywhere, anywhere, Security(host_keys, LEASE_S))
-        host = Host(families.BUILT_IN["clef"], made.executor, made.board, host_context, place)
+        host = Host(families.BUILT_IN["clef"], made.executor, made.shared_state, host_context, place)
         ended: list[HostExit] = []
         thread = threading.Thread(target=lambda: ended.append(host.run()))
         thread.start()
-        await until(lambda: made.board.machine.state.value == "ready", "readiness")
+        await until(lambda: made.shared_state.machine.state.value == "ready", "readiness")
         made.wire = Wire(int(host._data.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0").rpartition(":")[2]))
         welcomed = asyncio.Event()
         made.scheduler = SerialScheduler("m")
@@ -153,7 +153,7 @@ async def remote() -> AsyncIterator[Remote]:
         finally:
             made.executor.may_end.set()
             made.link.end(reason="the test is over", retry_after=1)
-            made.board.request_drain()
+            made.shared_state.request_drain()
             await asyncio.to_thread(thread.join, GUARD_S)
             authenticator.stop()
             await made.wire.close()
@@ -171,7 +171,7 @@ async def test_an_answer_that_is_lost_with_its_connection_is_sent_again(remote: 
     assert (await asked).values == {"read": b"one"}
     assert (await remote.ask(b"two")).values == {"read": b"two"}
     assert remote.wire.connections == 2
-    assert remote.board.executed == 2, "nothing was executed twice"
+    assert remote.shared_state.executed == 2, "nothing was executed twice"
 
 
 async def test_a_connection_that_breaks_while_the_unit_is_executed_loses_nothing(remote: Remote) -> None:
@@ -182,7 +182,7 @@ async def test_a_connection_that_breaks_while_the_unit_is_executed_loses_nothing
     await until(lambda: remote.wire.connections == 2, "the next connection")
     remote.executor.may_end.set()
     assert (await asked).values == {"read": b"one"}
-    assert remote.board.executed == 1
+    assert remote.shared_state.executed == 1
 
 
 async def test_a_unit_that_is_lost_with_its_connection_ends_at_once(remote: Remote) -> None:
@@ -194,5 +194,5 @@ async def test_a_unit_that_is_lost_with_its_connection_ends_at_once(remote: Remo
     remote.wire.cut()
     with pytest.raises(Unavailable, match="lost"):
         await asked
-    assert remote.board.executed == 0
+    assert remote.shared_state.executed == 0
     assert (await remote.ask(b"two")).values == {"read": b"two"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import supervisor
 from executor_host.supervision import listeners
+from frontend.cli import serve
+from frontend.configuration import fetched
 from frontend.configuration import load as config
 from frontend.configuration.endpoints import Endpoint, check_host
 from frontend.configuration.successor import successor
@@ -35,6 +38,7 @@ request_timeout = 10
 max_body = 1000
 drain = 2.5
 restarts = 0
+turn = 0
 front_limit = 0
 health = "[::]:0"
 
@@ -93,6 +97,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (found.host, found.port, found.default) == ("::1", 0, "second")
     assert (found.limits.request_timeout_s, found.limits.max_body_bytes) == (10.0, 1000)
     assert (found.drain_s, found.restarts) == (2.5, 0)
+    assert found.turn_s is None
     assert (found.front_limit_s, str(found.health)) == (None, "[::]:0")
     assert len(found.endpoints) == 1, "the health address has no lock, and needs no keys"
     first, second = found.models
@@ -102,7 +107,7 @@ def test_a_good_file_says_what_it_says(tmp_path: Path) -> None:
     assert (second.execution_limit_s, second.load_limit_s) == (1.5, 1800)
     plain = config.load(write(tmp_path, '[models.m]\nfamily = "sparrow"\n'))
     assert (plain.host, plain.port, plain.default, plain.restarts) == ("127.0.0.1", 8080, "m", 5)
-    assert (plain.front_limit_s, plain.health) == (60.0, None)
+    assert (plain.front_limit_s, plain.turn_s, plain.health) == (60.0, 10.0, None)
     assert (plain.max_resident, plain.max_resident_bytes, plain.admin) == (None, None, None)
     assert (second.resident, second.pin, second.keep_alive_s, second.replicas) == (False, False, 300, 2)
     assert (first.resident, first.pin, first.keep_alive_s, first.replicas) == (True, False, None, 1)
@@ -150,7 +155,7 @@ def test_a_family_without_weights_of_its_own_needs_a_path(
     said = f"line 4, key models.m.path: the path is missing: the {family} family needs the folder of a "
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="the path is missing"):
-        successor(config.from_models([]).models[0], {"family": family}, 30.0)
+        successor(config.from_models(["sparrow=sparrow"]).models[0], {"family": family}, 30.0)
 
 
 def test_every_family_without_weights_of_its_own_says_what_it_needs() -> None:
@@ -227,6 +232,7 @@ MISTAKES = [
     ("[models.m]\nfamily = 7\n", 2, "models.m.family", "7 is not the name of a family"),
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
+    ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
@@ -386,6 +392,23 @@ def test_toml_that_python_does_not_read_is_said(tmp_path: Path, value: str) -> N
         config.load(write(tmp_path, f"x = {value}\n"))
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("options", "key models.m.options.a: there is no option 'a'"),
+        ("options.truncate", "the option 'truncate' is a dict nested too deep; it is true or false"),
+        ("path", "a dict nested too deep is not a path"),
+        ("nobody", "key models.m.nobody: unknown key"),
+    ],
+)
+def test_tables_inside_each_other_are_refused_however_deep(tmp_path: Path, table: str, said: str) -> None:
+    """A dotted key nests them without a bound of the parser's."""
+    text = f'[models.m]\nfamily = "sparrow"\n{table}{".a" * 20_000} = 1\n'
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(write(tmp_path, text))
+    assert said in str(caught.value)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Missing, a folder, or not text."""
     binary = tmp_path / "binary"
@@ -471,8 +494,39 @@ def test_check_refuses_an_address_that_serve_would(
 # --model NAME=FAMILY[:PATH]
 
 
-def test_models_of_the_command_line(tmp_path: Path) -> None:
-    """NAME=FAMILY, with a path after the first colon; without any, the embedded model."""
+def test_the_model_that_is_served_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MiniLM where it has been fetched, whole; else the embedded one, with one line that says what is better. Whoever
+    names a model, or has a file, is told nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def said(*options: str) -> str | None:
+        parser = argparse.ArgumentParser()
+        serve.add_to(parser.add_subparsers(), lambda arguments: 0)
+        return serve.hint(parser.parse_args(["serve", *options]))
+
+    assert config.default_model() == "sparrow=sparrow"
+    assert "framehost fetch minilm" in str(said())
+    assert said("--model", "m=sparrow") is None
+    assert said("--config", "file.toml") is None
+    minilm = fetched.MODELS["minilm"]
+    for name in minilm.files:
+        assert config.default_model() == "sparrow=sparrow"
+        file = minilm.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (model,) = config.from_models([]).models
+    assert (model.name, model.family, model.path) == ("minilm", "embedding", str(minilm.path))
+    assert said() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
+    assert config.default_model() == "sparrow=sparrow"
+
+
+def test_models_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NAME=FAMILY, with a path after the first colon; without any, what is served without a word."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "where:else=x"
     file.touch()
     found = config.from_models(["a=sparrow", f"b=sparrow:{file}", "c=sparrow:nano-robot"])

@@ -20,6 +20,7 @@ from frontend.serving.deployment import Deployment
 from frontend.serving.replica import Availability
 from frontend.serving.server import Server, ServerLimits
 from protocol import families
+from protocol.messages import Execute, HostUp
 from protocol.states import RequestEvent
 from tests.helpers import fake_family
 from tests.helpers.asking import Asking
@@ -33,6 +34,7 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.zmq = context
         self.told: list[str] = []
+        self.verdicts: list[tuple[str, str]] = []
         self.table = RequestTable(self.loop.time)
         self.hosts: list[FakeHost] = []
         model: dict[str, Any] = {
@@ -68,6 +70,9 @@ class Bench:
 
     def overdue(self, deployment: Deployment, incarnation: str, seconds: float) -> None:
         self.told.append(f"overdue {incarnation}")
+
+    def judged(self, deployment: Deployment, up: HostUp, refusal: str) -> None:
+        self.verdicts.append((up.incarnation, refusal))
 
     async def host(self, incarnation: str = "1-a", *, identity: str = "same", **options: Any) -> FakeHost:
         """A host that is up, and has been welcomed unless it is shy."""
@@ -198,7 +203,8 @@ async def test_what_a_dead_host_had_not_taken_keeps_its_place(bench: Bench, take
     successor = await bench.host("2-b")
     again = await successor.unit()
     assert (sent.call, again.call) == (2, 1)
-    assert again.message == sent.message
+    assert isinstance(again.message, Execute) and isinstance(sent.message, Execute)
+    assert again.message.payload == sent.message.payload
     successor.answer(again.call)
     await first
     assert not second.done()

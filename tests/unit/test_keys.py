@@ -118,6 +118,42 @@ def test_a_change_of_the_file_is_taken_without_a_restart(file: Path) -> None:
     assert denied(valid, ALICE)
 
 
+def test_a_key_that_is_replaced_with_size_and_time_kept_is_noticed(file: Path) -> None:
+    """The content decides: a file written in place, as large and as old as before, is another one."""
+    valid = ring(file)
+    before = file.stat()
+    other = BOB[:1].swapcase() + ALICE[1:]
+    assert len(other) == len(ALICE)
+    content = file.read_text().replace(ALICE, other)
+    file.write_text(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    news = [valid._news(), valid._news(), valid._news()]
+    assert [type(each) for each in news] == [type(None), tuple, type(None)]
+    valid._act_on(news[1])  # type: ignore[arg-type]
+    assert valid.find(other).name == "alice"
+    assert denied(valid, ALICE)
+
+
+def test_a_file_that_is_caught_while_it_is_written_is_not_in_force(file: Path) -> None:
+    """Half of it may be valid TOML: without bob, or with the first digits of a bound. Two looks have to agree."""
+    valid = ring(file)
+    pieces = f'[keys.alice]\nkey = "{ALICE}"\nmax_requests = 100\n[keys.bob]\nkey = "{BOB}"\n'
+    for end in (pieces.index("00\n"), pieces.index("[keys.bob]"), len(pieces)):
+        write(file, pieces[:end])
+        assert valid._news() is None, "it was something else at the look before"
+    news = valid._news()
+    assert isinstance(news, tuple)
+    assert [(key.name, key.max_requests) for key in news] == [("alice", 100), ("bob", None)]
+
+
+def test_a_file_without_end_is_refused(file: Path) -> None:
+    """It is read at every look, so its size has a limit, which is told."""
+    file.write_text("#" * (keys.MAX_FILE_BYTES + 1))
+    with pytest.raises(ConfigurationError, match=str(keys.MAX_FILE_BYTES)):
+        keys.read(file)
+
+
 @pytest.mark.parametrize("broken", ["[keys.a\n", "", "missing", "pipe"])
 def test_a_broken_file_changes_nothing(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     """The keys read before stay valid, the reason is logged once, and a mended file is in force again."""
@@ -144,12 +180,12 @@ def test_a_file_that_cannot_be_looked_at_changes_nothing(file: Path, monkeypatch
     """No permission, a stale mount: said as what is wrong, and the watching goes on."""
     valid = ring(file)
 
-    def stale(path: Path, **_: object) -> os.stat_result:
+    def stale(path: Path, *_: object, **__: object) -> os.stat_result:
         raise OSError(errno.ESTALE, "Stale file handle")
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", stale)
-        patched.setattr(Path, "read_text", stale)
+        patched.setattr(Path, "open", stale)
         valid.look()
     assert "Stale file handle" in valid.report()["problem"]
     assert valid.find(ALICE).name == "alice"

@@ -318,3 +318,32 @@ async def test_a_request_between_two_units_does_not_wait_for_a_host_that_will_no
         await asked
     assert caught.value.dispatched is False
     assert bench.held() == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize(
+    ("host", "availability"),
+    [
+        ({"state": "coming"}, "loading"),
+        ({"state": "coming", "last_death": "killed", "retry_after_s": 2.0}, "restarting"),
+        ({"state": "failed", "last_death": "killed"}, "failed"),
+        ({"state": "none"}, None),
+    ],
+)
+async def test_the_table_says_where_each_host_is_whatever_was_said_before(
+    bench: Bench, host: dict[str, Any], availability: str | None, present: bool
+) -> None:
+    """States and no steps: a front that knew something else, or nothing, knows the truth after it."""
+    replica = bench.deployment.replicas[0]
+    for before in (Availability.LOADING, Availability.RESTARTING, Availability.FAILED, Availability.ABSENT):
+        replica.availability = before
+        bench.deployment.assume(row(present=present, hosts=[host]))
+        assert replica.availability.value == (availability or ("loading" if present else "absent"))
+    assert bench.deployment.last_death == host.get("last_death", "")
+
+
+async def test_a_host_that_is_there_stays_whatever_the_table_says(bench: Bench) -> None:
+    """Its end is told by HOST_DOWN, with what it had taken."""
+    await bench.host()
+    bench.deployment.assume(row(hosts=[{"state": "failed", "last_death": "killed"}]))
+    assert bench.deployment.availability is Availability.READY

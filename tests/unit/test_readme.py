@@ -47,9 +47,9 @@ def test_every_figure_is_of_the_file() -> None:
 
 
 def test_every_family_has_a_row() -> None:
-    """In the order of the program."""
+    """With a link to its page."""
     table = TEXT.split("| family |")[1].split("\n\n")[0]
-    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)) == set(families.BUILT_IN)
+    assert set(re.findall(r"^\| \[`([a-z0-9-]+)`\]", table, re.MULTILINE)) == set(families.BUILT_IN)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

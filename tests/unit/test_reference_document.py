@@ -103,6 +103,7 @@ def test_the_limits_of_the_sample_are_the_defaults() -> None:
     assert server["request_timeout"] == defaults.request_timeout_s
     assert server["drain"] == schema.DEFAULT_DRAIN_S
     assert server["restarts"] == schema.DEFAULT_RESTARTS
+    assert server["turn"] == schema.DEFAULT_TURN_S
     assert server["front_limit"] == schema.DEFAULT_FRONT_LIMIT_S
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ class World:
         return done
 
 
-def planner(world: World, *there: str, absent: str = "", pinned: str = "", **bounds: int) -> Residency:
+def planner(world: World, *there: str, absent: str = "", pinned: str = "", **bounds: Any) -> Residency:
     """A planner with deployments that are there and others that are not."""
     residency = Residency(Bounds(**bounds), world)
     for name in (*there, *absent):
@@ -397,3 +399,104 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=40, derandomize=True, deadline=None)
+
+
+def test_the_first_in_the_line_waits_for_a_turn_and_then_the_busy_make_room() -> None:
+    """It has waited for a turn, and the busy one has been there for a turn: it finishes what it has, and goes."""
+    world = World()
+    residency = planner(world, "a", absent="x", count=1, turn_s=10)
+    residency.look(0.0)
+    residency.usage(["x"], {})
+    residency.look(5.0)
+    residency.look(14.9)
+    assert world.take() == []
+    residency.look(15.0)
+    assert world.take() == ["evict a"]
+    residency.look(30.0)
+    assert world.take() == [], "one is enough"
+    residency.left("a")
+    assert world.take() == ["start x"]
+    assert residency.turns("a") == 1
+
+
+def test_who_has_just_got_room_keeps_it_for_a_turn() -> None:
+    """However long the next one has waited already: nobody is loaded only to make room again."""
+    world = World()
+    residency = planner(world, "a", absent="xy", count=1, turn_s=10)
+    residency.usage(["x", "y"], {})
+    for now in (0.0, 10.0):
+        residency.look(now)
+    residency.left("a")
+    assert world.take() == ["evict a", "start x"]
+    residency.ready("x")
+    residency.look(12.0)
+    residency.look(21.9)
+    assert world.take() == []
+    residency.look(22.0)
+    assert world.take() == ["evict x"]
+
+
+def test_the_idle_go_before_the_busy_and_the_pinned_never() -> None:
+    """Also when it is somebody's turn; what cannot make the room together stays."""
+    world = World()
+    residency = planner(world, "a", "b", absent="x", pinned="a", count=2, turn_s=10)
+    residency.usage(["x"], {})
+    residency.look(0.0)
+    residency.look(10.0)
+    assert world.take() == ["evict b"]
+    world = World()
+    residency = planner(world, "a", "b", absent="x", pinned="ab", count=2, turn_s=10)
+    residency.usage(["x"], {})
+    assert world.take()[0].startswith("refuse x")
+
+
+def test_without_a_turn_the_busy_stay() -> None:
+    """0 in the configuration: whoever is used has its room for as long as it is."""
+    world = World()
+    residency = planner(world, "a", absent="x", count=1)
+    residency.usage(["x"], {})
+    for now in (0.0, 10.0**6):
+        residency.look(now)
+    assert world.take() == []
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_steady_clients_of_every_model_are_all_served_in_turns(names: str) -> None:
+    """Simulated: one has room, each is asked for all the time, a load takes 1 s and the last requests half a second.
+    Nobody waits for longer than the others' turns, and the shares of the time are equal."""
+    turn_s, load_s, drain_s, end_s = 10.0, 1.0, 0.5, 3600.0
+    world = World()
+    residency = planner(world, names[0], absent=names[1:], count=1, turn_s=turn_s)
+    served = dict.fromkeys(names, 0.0)
+    waited = dict.fromkeys(names, 0.0)
+    longest = dict.fromkeys(names, 0.0)
+    due: list[tuple[float, str]] = []
+    now, there = 0.0, names[0]
+    while now < end_s:
+        now += 0.5
+        for word in world.take():
+            what, name = word.split()
+            due.append((now + (load_s if what == "start" else drain_s), word))
+        for at, word in list(due):
+            what, name = word.split()
+            if at <= now:
+                due.remove((at, word))
+                if what == "start":
+                    residency.ready(name)
+                    there = name
+                else:
+                    there = "" if there == name else there
+                    residency.left(name)
+        for name in names:
+            if name == there:
+                served[name] += 0.5
+                waited[name] = 0.0
+            else:
+                waited[name] += 0.5
+                longest[name] = max(longest[name], waited[name])
+        residency.usage([name for name in names if name != there], {})
+        residency.look(now)
+    others = len(names) - 1
+    assert max(longest.values()) <= others * (turn_s + load_s + drain_s + 2.0) + load_s + drain_s + 2.0
+    assert max(served.values()) - min(served.values()) <= 2 * turn_s
+    assert sum(served.values()) > 0.8 * end_s

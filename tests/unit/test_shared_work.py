@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frontend.errors import HostDied, InternalError
+from frontend.errors import HostDied, InternalError, Poisoned
 from frontend.families.base import Decision
 from frontend.serving import equal
 from frontend.serving.answer_cache import ENTRY_BYTES, AnswerCache, held_bytes
@@ -238,3 +238,43 @@ def test_the_cache_is_bounded_by_bytes_and_drops_what_was_asked_longest_ago() ->
     cache.clear()
     assert cache.statistics().size == 0
     assert not AnswerCache(0).on
+
+
+async def test_who_was_in_company_when_a_host_ended_is_executed_alone_before_it_is_refused(make: Make) -> None:
+    """The culprit is refused after it has ended a second host by itself; its neighbour never is."""
+    bench = make(batch={"units": 8}, join=False)
+
+    async def in_one_batch(incarnation: str) -> tuple[Any, dict[str, asyncio.Task[Decision]]]:
+        """A host with what is sent to it at once, behind one that it has answered. Bodies differ by their sizes."""
+        host = await bench.host(incarnation)
+        first = bench.ask("first", size=10)
+        call = (await host.unit()).call
+        asked = {name: bench.ask(name, size=20 + at) for at, name in enumerate(("innocent", "poison", "third"))}
+        await bench.waiting(3)
+        host.answer(call)
+        await first
+        return host, asked
+
+    host, asked = await in_one_batch("1-a")
+    calls = [(await host.unit()).call for _ in asked]
+    assert [together for _, together in host.batches] == [calls]
+    bench.deployment.host_down(host.down(taken={"front-1": calls[-1]}))
+    for task in asked.values():
+        with pytest.raises(HostDied):
+            await task
+    successor, asked = await in_one_batch("2-b")
+    successor.answer((await successor.unit()).call)
+    await asked["innocent"]
+    culprit = await successor.unit()
+    assert successor.batches == [], "each of them is alone"
+    bench.deployment.host_down(successor.down(taken={"front-1": culprit.call}))
+    with pytest.raises(HostDied):
+        await asked["poison"]
+    third = await bench.host("3-c")
+    third.answer((await third.unit()).call)
+    await asked["third"]
+    with pytest.raises(Poisoned):
+        await bench.ask("poison", size=21)
+    again = bench.ask("innocent", size=20)
+    third.answer((await third.unit()).call)
+    await again

@@ -11,7 +11,7 @@ import pytest
 
 from executor_host.errors import FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
-from executor_host.host.shared_state import MAX_CANCELLED, Board
+from executor_host.host.shared_state import MAX_CANCELLED, SharedState
 from executor_host.host.units import Units, is_fatal
 from protocol import families
 from protocol.errors import Malformed, ProtocolError
@@ -77,15 +77,15 @@ class Serial(Joining):
 
 
 @pytest.fixture
-def board() -> Board:
-    made = Board(INCARNATION)
+def shared_state() -> SharedState:
+    made = SharedState(INCARNATION)
     for event in (HostEvent.WELCOME, HostEvent.LOADED, HostEvent.READY):
         made.advance(event)
     return made
 
 
-def units_of(board: Board, executor: Executor, family: str = "clef") -> Units:
-    return Units(families.BUILT_IN[family], executor, board)
+def units_of(shared_state: SharedState, executor: Executor, family: str = "clef") -> Units:
+    return Units(families.BUILT_IN[family], executor, shared_state)
 
 
 def parts(*names: str, first: int = 1, budget_ms: int | None = None) -> list[Envelope | ProtocolError]:
@@ -105,49 +105,49 @@ TOLERANT = next(
 STRICT = next(name for name, family in families.BUILT_IN.items() if family.retire_on_error and "Text" in family.payload)
 
 
-def test_a_batch_is_read_in_one_pass_and_answered_at_once(board: Board) -> None:
+def test_a_batch_is_read_in_one_pass_and_answered_at_once(shared_state: SharedState) -> None:
     """In the order of the calls, each with its own outputs; nothing is busy afterwards."""
     executor = Joining()
     seen: list[object] = []
-    executor.before = lambda name: seen.append(tuple(board.busy))
-    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "b", "c"))
+    executor.before = lambda name: seen.append(tuple(shared_state.busy))
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts("a", "b", "c"))
     assert executor.passes == [["a", "b", "c"]]
     assert [(call, message.outputs) for call, message in answers] == [  # type: ignore[attr-defined]
         (1, {"read": "a"}), (2, {"read": "b"}), (3, {"read": "c"}),
     ]  # fmt: skip
     assert seen == [(("3-aa", 1), ("3-aa", 2), ("3-aa", 3))] * 3
-    assert (board.busy, board.executed, board.answered) == ((), 3, {"3-aa": 3})
+    assert (shared_state.busy, shared_state.executed, shared_state.answered) == ((), 3, {"3-aa": 3})
 
 
-def test_a_larger_batch_comes_in_portions(board: Board) -> None:
+def test_a_larger_batch_comes_in_portions(shared_state: SharedState) -> None:
     """Never more in one pass than the executor takes; each portion is answered when it is done."""
     executor = Joining(max_units=2)
-    answers = answered(units_of(board, executor, TOLERANT), parts("a", "b", "c", "d", "e"))
+    answers = answered(units_of(shared_state, executor, TOLERANT), parts("a", "b", "c", "d", "e"))
     assert executor.passes == [["a", "b"], ["c", "d"], ["e"]]
     assert [[call for call, _ in group] for group in answers] == [[1, 2], [3, 4], [5]]
 
 
-def test_an_executor_without_batches_gets_one_unit_at_a_time(board: Board) -> None:
+def test_an_executor_without_batches_gets_one_unit_at_a_time(shared_state: SharedState) -> None:
     """And each is answered before the next begins."""
     executor = Serial(max_units=1)
-    answers = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "b"))
+    answers = answered(units_of(shared_state, executor, TOLERANT), parts("a", "refused", "b"))
     assert executor.passes == [["a"], ["refused"], ["b"]]
     assert [type(group[0][1]) for group in answers] == [Result, Failure, Result]
 
 
-def test_the_default_executes_one_after_the_other(board: Board) -> None:
+def test_the_default_executes_one_after_the_other(shared_state: SharedState) -> None:
     """A pass of several without an implementation of its own: what fails alone fails alone, nothing is done twice."""
     executor = Serial()
-    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "nan", "b"))
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts("a", "refused", "nan", "b"))
     assert executor.passes == [["a"], ["refused"], ["nan"], ["b"]]
     codes = [message.code if isinstance(message, Failure) else "" for _, message in answers]
     assert codes == ["", "input", "non_finite", ""]
 
 
-def test_what_fails_alone_in_a_pass_is_its_own_affair(board: Board) -> None:
+def test_what_fails_alone_in_a_pass_is_its_own_affair(shared_state: SharedState) -> None:
     """Refused input and numbers that are none: the neighbours are answered from the same pass."""
     executor = Joining()
-    (answers,) = answered(units_of(board, executor, TOLERANT), parts("a", "refused", "nan", "b"))
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts("a", "refused", "nan", "b"))
     assert executor.passes == [["a", "refused", "nan", "b"]]
     refused, nan = answers[1][1], answers[2][1]
     assert isinstance(refused, Failure)
@@ -159,12 +159,14 @@ def test_what_fails_alone_in_a_pass_is_its_own_affair(board: Board) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 @pytest.mark.parametrize("culprit", [0, 1, -1])
-def test_a_pass_that_raises_is_halved_until_the_culprit_stands_alone(board: Board, size: int, culprit: int) -> None:
+def test_a_pass_that_raises_is_halved_until_the_culprit_stands_alone(
+    shared_state: SharedState, size: int, culprit: int
+) -> None:
     """All others are answered; no unit is executed more than log2(n) + 1 times, and the culprit is told how often."""
     names = [f"unit {at}" for at in range(size)]
     names[culprit] = "bad"
     executor = Joining()
-    (answers,) = answered(units_of(board, executor, TOLERANT), parts(*names))
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts(*names))
     for name, (_, message) in zip(names, answers, strict=True):
         times = sum(name in names for names in executor.passes)
         assert times <= math.ceil(math.log2(size)) + 1
@@ -178,10 +180,10 @@ def test_a_pass_that_raises_is_halved_until_the_culprit_stands_alone(board: Boar
             assert message.outputs == {"read": name}
 
 
-def test_a_device_error_is_not_tried_again(board: Board) -> None:
+def test_a_device_error_is_not_tried_again(shared_state: SharedState) -> None:
     """Every unit of the pass fails, the host retires, and what is behind it was not begun."""
     executor = Joining(max_units=2)
-    first, second = answered(units_of(board, executor, TOLERANT), parts("a", "device", "b", "c"))
+    first, second = answered(units_of(shared_state, executor, TOLERANT), parts("a", "device", "b", "c"))
     assert executor.passes == [["a", "device"]]
     assert all(is_fatal(message) for _, message in first)
     for _, message in second:
@@ -189,33 +191,33 @@ def test_a_device_error_is_not_tried_again(board: Board) -> None:
         assert (message.code, message.dispatched) == ("draining", False)
 
 
-def test_a_family_that_retires_on_any_error_does_so_for_the_culprit(board: Board) -> None:
+def test_a_family_that_retires_on_any_error_does_so_for_the_culprit(shared_state: SharedState) -> None:
     """What came before it is answered; what comes after it was not begun."""
     executor = Joining()
-    (answers,) = answered(units_of(board, executor, STRICT), parts("a", "b", "bad", "c"))
+    (answers,) = answered(units_of(shared_state, executor, STRICT), parts("a", "b", "bad", "c"))
     kinds = [type(message) for _, message in answers]
     assert kinds == [Result, Result, Failure, Failure]
     assert is_fatal(answers[2][1])
     assert not is_fatal(answers[3][1])
 
 
-def test_a_malformed_part_is_answered_with_what_is_wrong_with_it(board: Board) -> None:
+def test_a_malformed_part_is_answered_with_what_is_wrong_with_it(shared_state: SharedState) -> None:
     """Its neighbours are executed; a payload that is none counts, too."""
     executor = Joining()
     batch = parts("a", "b", "c")
     batch[1] = Malformed("not msgpack", call=2)
     batch[2] = Envelope(INCARNATION, 3, None, Execute(payload={"document": 5}))
-    (answers,) = answered(units_of(board, executor, TOLERANT), batch)
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), batch)
     assert executor.passes == [["a"]]
     assert [type(message) for _, message in answers] == [Result, Failure, Failure]
     assert [message.code for _, message in answers[1:]] == ["protocol", "protocol"]  # type: ignore[attr-defined]
-    assert board.stale == 1
+    assert shared_state.stale == 1
 
 
-def test_the_work_is_done_on_the_thread_that_brings_it(board: Board) -> None:
+def test_the_work_is_done_on_the_thread_that_brings_it(shared_state: SharedState) -> None:
     """The host's main thread: it is the reason for the process, as device libraries want one."""
     executor = Joining()
-    units = units_of(board, executor, TOLERANT)
+    units = units_of(shared_state, executor, TOLERANT)
     answered(units, parts("a", "b"))
     (envelope,) = parts("c", first=3)
     assert isinstance(envelope, Envelope)
@@ -223,12 +225,12 @@ def test_the_work_is_done_on_the_thread_that_brings_it(board: Board) -> None:
     assert executor.threads == {threading.get_ident()}
 
 
-def test_a_cancel_that_overtakes_its_unit_is_remembered(board: Board) -> None:
+def test_a_cancel_that_overtakes_its_unit_is_remembered(shared_state: SharedState) -> None:
     """The unit is answered and never executed, alone or in a batch; others are not concerned."""
     executor = Joining()
-    units = units_of(board, executor, TOLERANT)
-    assert board.cancel(("3-aa", 1)) == "not_begun"
-    assert board.cancel(("3-aa", 3)) == "not_begun"
+    units = units_of(shared_state, executor, TOLERANT)
+    assert shared_state.cancel(("3-aa", 1)) == "not_begun"
+    assert shared_state.cancel(("3-aa", 3)) == "not_begun"
     (envelope,) = parts("gone")
     assert isinstance(envelope, Envelope)
     answer = units.execute(PEER, envelope)
@@ -237,40 +239,42 @@ def test_a_cancel_that_overtakes_its_unit_is_remembered(board: Board) -> None:
     (answers,) = answered(units, parts("a", "gone", "b", first=2))
     assert executor.passes == [["a", "b"]]
     assert [type(message) for _, message in answers] == [Result, Failure, Result]
-    assert not board.cancelled, "what has ended is forgotten"
+    assert not shared_state.cancelled, "what has ended is forgotten"
 
 
-def test_a_cancel_says_what_it_found(board: Board) -> None:
+def test_a_cancel_says_what_it_found(shared_state: SharedState) -> None:
     """Running while it is executed, in company, too; not running when it has ended; of another front's nothing."""
     executor = Joining()
-    units = units_of(board, executor, TOLERANT)
+    units = units_of(shared_state, executor, TOLERANT)
     found: list[str] = []
-    executor.before = lambda name: found.append(board.cancel(("3-aa", 2)))
+    executor.before = lambda name: found.append(shared_state.cancel(("3-aa", 2)))
     answered(units, parts("a", "b"))
     assert found == ["running", "running"]
     executor.before = lambda name: None
-    assert board.cancel(("3-aa", 2)) == "not_running"
-    assert board.cancel(("3-aa", 3)) == "not_begun"
-    assert board.cancel(("4-bb", 1)) == "not_begun", "calls are each front's own"
+    assert shared_state.cancel(("3-aa", 2)) == "not_running"
+    assert shared_state.cancel(("3-aa", 3)) == "not_begun"
+    assert shared_state.cancel(("4-bb", 1)) == "not_begun", "calls are each front's own"
 
 
-def test_a_front_cannot_fill_the_memory_of_cancels(board: Board) -> None:
+def test_a_front_cannot_fill_the_memory_of_cancels(shared_state: SharedState) -> None:
     """The oldest of those that nothing came for are forgotten."""
     for call in range(1, MAX_CANCELLED + 3):
-        board.cancel(("3-aa", call))
-    assert len(board.cancelled) == MAX_CANCELLED
-    assert ("3-aa", 2) not in board.cancelled
-    assert ("3-aa", MAX_CANCELLED + 2) in board.cancelled
+        shared_state.cancel(("3-aa", call))
+    assert len(shared_state.cancelled) == MAX_CANCELLED
+    assert ("3-aa", 2) not in shared_state.cancelled
+    assert ("3-aa", MAX_CANCELLED + 2) in shared_state.cancelled
 
 
-def test_time_that_a_frame_waited_comes_off_its_budget(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_that_a_frame_waited_comes_off_its_budget(
+    shared_state: SharedState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A host that stood still for two seconds does not execute what had one; the other unit has what is left."""
     executor = Joining()
-    units = units_of(board, executor, TOLERANT)
+    units = units_of(shared_state, executor, TOLERANT)
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     ahead_ms = 5_000_000  # the front's clock is another one
-    board.ages.age_ms("3-aa", ahead_ms)
+    shared_state.ages.age_ms("3-aa", ahead_ms)
     now += 2.0
     batch: list[Envelope | ProtocolError] = [
         Envelope(INCARNATION, 1, 1000, Execute(payload={"document": b"late"}, sent_ms=ahead_ms)),

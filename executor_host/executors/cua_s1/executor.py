@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
-from executor_host.backbones import qwen3_5
+from executor_host.backbones import packing, qwen3_5
 from executor_host.errors import NonFinite
 from executor_host.executors.cua_s1 import adapter as adapters
 from executor_host.executors.cua_s1 import checkpoint as released
 from executor_host.executors.cua_s1.checkpoint import Checkpoint
 from executor_host.executors.torch_executor import TorchExecutor
+from protocol.contracts import agreement
 from protocol.contracts import cua_s1 as contract
 from protocol.errors import Malformed
 from protocol.payloads import PromptRequest
@@ -52,7 +54,10 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
         super().__init__(path, options)
         graphs: bool = self.options["graphs"]
         # A request is one row, so "packed" is that row alone, and the only one that is recorded.
-        self._settings = qwen3_5.Settings(execution="packed" if graphs else "rows", max_rows=1, graphs=graphs)
+        self._settings = replace(
+            qwen3_5.settings_of({**self.options, "execution": "rows"}, 1, packing.MAX_TOKENS),
+            execution="packed" if graphs else "rows",
+        )
         self._rows: NDArray[np.float32] | None = None
 
     def libraries(self) -> None:
@@ -83,7 +88,8 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
         rows = self._rows
         assert rows is not None
         return {
-            "identity": contract.identity(checkpoints.combined(checkpoint.files), dtype, device),
+            "identity": contract.identity(checkpoints.combined(checkpoint.files), dtype, device)
+            + agreement.kept(model.segment),
             "name": contract.MODEL_ID,
             "sha256": checkpoints.combined(checkpoints.of_weights(checkpoint.files)),
             "form": "merged" if checkpoint.adapter is None else "adapter",
@@ -137,7 +143,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
             processed   tokens the model read: those of the prompt
             statistics  counts of this host since its start (backbones/qwen3_5.py)
 
-        Whether it is finite is for whoever uses it. Raises `Abandoned`, looked for before the pass of the model;
+        Whether it is finite is for the caller. Raises `Abandoned`, looked for before the pass of the model;
         `protocol.errors.Malformed` for tokens this model lacks or too many of them; `FatalExecutionError` when the
         device failed. The device has finished on return and on every error.
         """

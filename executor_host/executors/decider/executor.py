@@ -25,6 +25,7 @@ from executor_host.errors import NonFinite
 from executor_host.executors.decider import checkpoint as released
 from executor_host.executors.decider.checkpoint import Checkpoint
 from executor_host.executors.torch_executor import TorchExecutor
+from protocol.contracts import agreement
 from protocol.contracts import decider as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -71,7 +72,8 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
         """As `TorchExecutor`, and labels and temperatures, which the front has from the same files."""
         how = self._settings
         return {
-            "identity": contract.identity(checkpoint.files, dtype, device, how.execution, how.max_rows, how.max_tokens),
+            "identity": contract.identity(checkpoint.files, dtype, device, how.execution, how.max_rows, how.max_tokens)
+            + agreement.kept(model.segment),
             "name": contract.MODEL_ID,
             "sha256": checkpoint.files["model.safetensors"],
             "released": checkpoint.released,
@@ -119,7 +121,7 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
     def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
         """The rows through the model, their last states through the head."""
         rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        reading = model.read(rows, request.questions.tolist(), look)
+        reading = model.read(rows, request.questions.tolist(), look, request.shared)
         return self._project(reading.hidden), reading
 
     def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
@@ -127,7 +129,7 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
             logits      float32 [sum of candidates], row after row, raw
             counts      int32 [rows], how many of them each row has: the candidates asked for
-            execution   "rows", "packed" or "shared": what was done
+            execution   "rows", "packed", "shared" or "kept": what was done
             processed   tokens the model read, padding not counted; at most the tokens of all rows
             statistics  counts of this host since its start (backbones/qwen3_5.py)
 

@@ -24,6 +24,7 @@ from executor_host.executors.open_jev import checkpoint as folders
 from executor_host.executors.open_jev import merge as open_jev_merge
 from executor_host.executors.open_jev.checkpoint import Checkpoint
 from executor_host.executors.torch_executor import TorchExecutor
+from protocol.contracts import agreement
 from protocol.contracts import open_jev as contract
 from protocol.errors import Malformed
 from protocol.payloads import RowsRequest
@@ -75,7 +76,8 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
         name = terms.release.alias if terms.release is not None and checkpoint.released else "open-jev"
         digests = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))
         return {
-            "identity": contract.identity(name, checkpoint.files, dtype, device, execution, batch, terms.max_length),
+            "identity": contract.identity(name, checkpoint.files, dtype, device, execution, batch, terms.max_length)
+            + agreement.kept(model.segment),
             "name": name,
             "sha256": hashlib.sha256(digests.encode()).hexdigest(),
             "released": checkpoint.released,
@@ -124,14 +126,14 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
     def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
         """The rows' last states."""
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
-        reading = model.read(rows, request.questions.tolist(), look)
+        reading = model.read(rows, request.questions.tolist(), look, request.shared)
         return reading.hidden.float().cpu().numpy(), reading
 
     def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The scores of a `RowsRequest` whose rows have one candidate each, as
 
             logits      float32 [rows], raw
-            execution   "rows", "packed" or "shared": what was done
+            execution   "rows", "packed", "shared" or "kept": what was done
             processed   tokens the model read, padding not counted; at most the tokens of all rows
             statistics  counts of this host since its start (backbones/qwen3_5.py)
 

@@ -25,6 +25,7 @@ from executor_host.executors.torch_executor import TorchExecutor
 from executor_host.executors.transformers import checkpoint as folders
 from executor_host.executors.transformers.checkpoint import Checkpoint
 from executor_host.executors.transformers.model import EXAMPLE, EXAMPLE_STATE, Model, Prompt, Scores, load
+from protocol.contracts import agreement
 from protocol.contracts import transformers as contract
 from protocol.payloads import TextRequest
 
@@ -57,7 +58,14 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
 
     def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> Model:
         """The model, with what it can do otherwise than transformers does."""
-        model = load(checkpoint, device=device, dtype=dtype, execution=self.options["execution"])
+        model = load(
+            checkpoint,
+            device=device,
+            dtype=dtype,
+            execution=self.options["execution"],
+            kept_bytes=self.options["prefix_cache_mb"] << 20,
+            segment=self.options["prefix_segment"],
+        )
         limit = self._limit(model)
         if limit > (model.context or limit):
             raise ConfigurationError(f"the option 'max_tokens' is {limit}; this model reads at most {model.context}")
@@ -67,7 +75,8 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
         """As `TorchExecutor`, and what the model is asked with."""
         digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
-            "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution),
+            "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution)
+            + agreement.kept(None if model.prefixes is None else model.prefixes.segment),
             "name": checkpoint.name,
             "sha256": digest,
             "kind": model.kind,
@@ -115,6 +124,7 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
             processed  tokens the model read
             projected  products of a hidden state and a row of the head
             execution  "rows" or "shared": what was done
+            statistics of kept prefixes since the start of this host (backbones/kept.py), where there are any
 
         A question with one option or level has one score, 0, and a prompt of nothing else is not read. Raises
         `InputRefused` for what the model's labels, its template or the limits have no room for, `NonFinite`,
@@ -137,6 +147,7 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
             "processed": result.processed,
             "projected": result.projected,
             "execution": "shared" if result.shared else "rows",
+            **({} if model.prefixes is None else {"statistics": {"kept": model.prefixes.statistics()}}),
         }
 
     def _limit(self, model: Model) -> int:

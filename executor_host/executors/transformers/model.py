@@ -26,6 +26,7 @@ from typing import Any, Final
 from executor_host import devices
 from executor_host.backbones import qwen3_5
 from executor_host.backbones.causal import Reader, Row, Way
+from executor_host.backbones.kept import KeptPrefixes
 from executor_host.errors import ConfigurationError
 from executor_host.executors.transformers import heads
 from executor_host.executors.transformers.checkpoint import Checkpoint
@@ -37,6 +38,9 @@ TOLERANCE: Final = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
 
 BLIND: Final = 0.25
 """And as a part of what the options of a question differ by: more could hide a state that was lost or read wrongly."""
+
+_TRIED_SEGMENT: Final = 16
+"""Tokens: the example has several segments of so many."""
 
 EXAMPLE_STATE: Final = "The customer was charged twice for one order last week and asks for the money back. " * 4
 EXAMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -76,9 +80,9 @@ class Scores:
 class Model:
     """A loaded model on one device, with its tokenizer and its decision config. One thread."""
 
-    def __init__(self, pipeline: Any, kind: str) -> None:
-        """`pipeline`: transformers' own `DecisionPipeline`. Raises `ConfigurationError` when none of the labels can be
-        read."""
+    def __init__(self, pipeline: Any, kind: str, kept_bytes: int = 0, segment: int | None = None) -> None:
+        """`pipeline`: transformers' own `DecisionPipeline`. `kept_bytes`, `segment`: of prefixes that are kept, as for
+        `Reader`. Raises `ConfigurationError` when none of the labels can be read."""
         self._pipeline, self.kind = pipeline, kind
         model, config = pipeline.model, pipeline.decision_config
         self._model, self._tokenizer, self._config = model, pipeline.tokenizer, config
@@ -99,10 +103,16 @@ class Model:
         self.label_rows: int | None = None
         """Rows of the head that are left; None: all."""
         self._way: Way = "alone"
+        self._kept_bytes, self._segment = kept_bytes, segment
         self._reader = self._reader_of(self._way)
 
     def __repr__(self) -> str:
         return f"<Model {self.kind} {type(self._model).__name__} on {self.device} as {self.dtype}>"
+
+    @property
+    def prefixes(self) -> KeptPrefixes | None:
+        """What is kept between requests; None when nothing is."""
+        return self._reader.kept
 
     @property
     def execution(self) -> str:
@@ -167,7 +177,9 @@ class Model:
                 self._way = next((way for way in self._ways() if self._shares(way, prompts, expected)), "alone")
         if execution == "shared" and self._way == "alone":
             raise ConfigurationError("execution 'shared': the scores of this model change when prompts share a state")
-        self._reader = self._reader_of(self._way)
+        if self._kept_bytes and (self._way == "alone" or not self._keeps(prompts, expected)):
+            raise ConfigurationError("prefix_cache_mb: this model cannot go on from a state as transformers reads it")
+        self._reader = self._reader_of(self._way, kept_bytes=self._kept_bytes)
 
     def _ways(self) -> list[Way]:
         """The ways to share that this model may have, the cheapest first."""
@@ -181,6 +193,11 @@ class Model:
     def _shares(self, way: Way, prompts: Sequence[Prompt], expected: list[list[Any]]) -> bool:
         """Whether the scores are the same when every token that can be shared is."""
         return self._agrees(self._reader_of(way, least=1), prompts, expected)
+
+    def _keeps(self, prompts: Sequence[Prompt], expected: list[list[Any]]) -> bool:
+        """Whether the scores are the same from kept prefixes, read for the first time and found again."""
+        reader = self._reader_of(self._way, kept_bytes=self._kept_bytes, segment=_TRIED_SEGMENT)
+        return all(self._agrees(reader, prompts, expected) for _ in range(2))
 
     @property
     def _text(self) -> Any:
@@ -246,8 +263,11 @@ class Model:
 
     # Reading
 
-    def _reader_of(self, way: Way, least: int | None = None) -> Reader:
-        return Reader(self._forward, self._make_cache, self.device, way=way, least=least)
+    def _reader_of(self, way: Way, least: int | None = None, kept_bytes: int = 0, segment: int | None = None) -> Reader:
+        segment = self._segment if segment is None else segment
+        return Reader(
+            self._forward, self._make_cache, self.device, way=way, least=least, kept_bytes=kept_bytes, segment=segment
+        )
 
     def _make_cache(self) -> Any:
         from transformers import DynamicCache
@@ -322,7 +342,15 @@ def _labels(config: Any, kind: str) -> list[str]:
     return list(config.labels.get(kind) or (["Yes", "No"] if kind == "noul" else string.ascii_uppercase))
 
 
-def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> Model:
+def load(
+    checkpoint: Checkpoint,
+    *,
+    device: str,
+    dtype: str,
+    execution: str,
+    kept_bytes: int = 0,
+    segment: int | None = None,
+) -> Model:
     """The model of a checkpoint. Nothing is downloaded, no code of the checkpoint is run, no pickle is opened.
 
     Raises `ConfigurationError`: not a model that transformers can load as one of the kinds, weights that are missing,
@@ -347,7 +375,7 @@ def load(checkpoint: Checkpoint, *, device: str, dtype: str, execution: str) -> 
             decision_config=decision_config,
             device=target,
         )
-        loaded = Model(pipeline, kind)
+        loaded = Model(pipeline, kind, kept_bytes, segment)
         loaded.fit(execution=execution)
     except ConfigurationError:
         raise

@@ -24,7 +24,7 @@ COMPANION: Final = "another question"
 """The id of the question that is asked beside a case's own."""
 
 SLACK: Final = 1e-3
-"""How far from 1 the probabilities of a stranger's answer may sum; some servers round them to four digits."""
+"""How far from 1 the probabilities of another server's answer may sum; some servers round them to four digits."""
 
 
 class NoAnswer(ValueError):

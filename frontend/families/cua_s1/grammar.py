@@ -46,7 +46,7 @@ def read(body: bytes) -> object:
 
 
 def too_large() -> Refused:
-    """For a body above `MAX_BODY_BYTES`, whoever notices."""
+    """For a body above `MAX_BODY_BYTES`, wherever that is noticed."""
     return Refused("request body too large", reason="size")
 
 

@@ -7,7 +7,7 @@
     profile     its server's other words         }
     checkpoint  the tokenizer
 
-The unit is one question: the executor is free for somebody else's question before the next one of this request
+The unit is one question: the executor is free for another request's question before the next one of this request
 asks for it. Between the two the letters are projected, and numbers that are none end the request there.
 """
 

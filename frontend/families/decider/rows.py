@@ -131,4 +131,5 @@ def _payload(
         lengths=np.array([len(context) + len(end) for end in ends], np.int32),
         candidates=np.array(candidates, np.int32),
         questions=np.array(owners, np.int32),
+        shared=len(context),
     )

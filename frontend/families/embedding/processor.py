@@ -119,7 +119,7 @@ def _payload(encoded: Sequence[Encoded], groups: Sequence[int]) -> RowsRequest:
 
 
 def _cosines(outputs: Sequence[object], count: int) -> list[float]:
-    """The cosine of each text with the state, as the float64 of its float32. Whether they are finite is for whoever
+    """The cosine of each text with the state, as the float64 of its float32. Whether they are finite is for code that
     uses them."""
     import numpy as np
 

@@ -23,7 +23,7 @@ from frontend.families.refusal import Refused
 from protocol.contracts.laya import Temperatures
 
 WITHOUT_DEVICE: Final = "CUDA worker unavailable"
-"""What the original's health says after its device has failed, and until somebody restarts it; here until the next
+"""What the original's health says after its device has failed, and until it is restarted; here until the next
 host is warm."""
 
 

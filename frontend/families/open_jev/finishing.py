@@ -25,7 +25,7 @@ def read_scores(outputs: Sequence[object], payload: RowsRequest) -> list[float]:
     """The score of each row, as the float64 of its float32.
 
     The one output is `{"logits": float32 [rows], ...}`, in the order of `payload`. Anything else is an
-    `InternalError`; whether the numbers are finite is for whoever uses them.
+    `InternalError`; whether the numbers are finite is for the caller.
     """
     import numpy as np
 

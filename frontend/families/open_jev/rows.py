@@ -150,4 +150,5 @@ def _payload(start: Sequence[int], ends: Sequence[list[int]], owners: Sequence[i
         lengths=np.array([len(start) + len(end) for end in ends], np.int32),
         candidates=np.ones(len(ends), np.int32),
         questions=np.array(owners, np.int32),
+        shared=len(start),
     )

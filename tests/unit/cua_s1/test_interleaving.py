@@ -72,7 +72,7 @@ class Bench:
                 ):
                     asking = Asking(request)
                     permit = asking.admit(self.server.ingress)
-                    decision = await pipeline.resolved(self.server, asking, request, 10, permit, context, record)
+                    decision = await pipeline.resolved(self.server, asking, request, bytes(10), permit, context, record)
                     guard.disarm()
                     event = RequestEvent.ANSWER
                     return decision
@@ -238,7 +238,7 @@ async def test_a_prompt_that_is_too_long_stops_all_questions(bench: Bench) -> No
         asking = Asking(request)
         permit = asking.admit(bench.server.ingress)
         with pytest.raises(TokensExceeded, match="question 'r'"):
-            await pipeline.resolved(bench.server, asking, request, 10, permit, context, record)
+            await pipeline.resolved(bench.server, asking, request, bytes(10), permit, context, record)
         permit.release()
         record.end(RequestEvent.FAIL)
     await bench.idle()

@@ -181,7 +181,7 @@ def test_requests_in_threads_share_one_tokenizer(processor: DeciderProcessor) ->
 
 async def test_tokenizing_lets_the_loop_go_on(folder: Path) -> None:
     """While a pool thread reads a large state, the event loop gets its turns."""
-    processor = DeciderProcessor({}, {"truncate": True}, str(folder))
+    processor = await asyncio.to_thread(DeciderProcessor, {}, {"truncate": True}, str(folder))
     request = parse_request({"state": "some words of a state, " * 60_000, "questions": {"n": NOUL}})
     turns = 0
     done = threading.Event()

@@ -17,7 +17,7 @@ np = pytest.importorskip("numpy")
 def fields(**changed: Any) -> dict[str, Any]:
     """Three rows of two questions, with these fields instead."""
     lines = {"tokens": [5, 6, 7, 8, 9, 0], "lengths": [3, 1, 2], "candidates": [255, 2, 2], "questions": [0, 1, 1]}
-    made = {name: np.array(line, np.int32) for name, line in lines.items()}
+    made: dict[str, Any] = {name: np.array(line, np.int32) for name, line in lines.items()} | {"shared": 0}
     return {**made, **{name: np.array(v, np.int32) if isinstance(v, list) else v for name, v in changed.items()}}
 
 

@@ -177,20 +177,29 @@ def test_a_stop_while_it_waits_says_that_none_follows() -> None:
     world.take()
     world.life.stop(3.0)
     assert world.take() == ["wait no more", "front: HOST_DOWN, none follows", "rests"]
-    assert not world.life.down().will_restart, "and to a front that comes later"
+    assert world.life.standing().state == "none", "and to a front that comes later"
 
 
-def test_a_next_front_is_told_whether_another_host_follows() -> None:
-    """In each state the truth: nothing is remembered by a front that is not there any more."""
-    world = HostWorld()
+def test_a_front_is_told_where_the_host_is_whatever_it_was_told_before() -> None:
+    """In each state the truth: nothing has to be remembered by a front that is not there any more."""
+    world = HostWorld(restarts=1)
+    states = [world.life.standing().state]
     world.life.start()
-    assert world.life.down().will_restart
+    world.becomes_ready(accepted=False)
+    states.append(world.life.standing().state)
+    world.life.ended(CRASHED, "last words")
+    standing = world.life.standing()
+    assert (standing.state, standing.last_death) == ("coming", "exit status 1\nlast words")
+    world.life.waited()
     world.launched()
+    states.append(world.life.standing().state)
     world.life.stop(3.0)
-    assert world.take()[-1] == "kill"
-    assert not world.life.down().will_restart, "unloaded while it loads"
+    states.append(world.life.standing().state)
+    assert states == ["none", "ready", "coming", "none"], "the last: unloaded while it loads"
     world.life.ended(KILLED)
-    assert not world.life.down().will_restart
+    world.life.start(trial=True)
+    world.life.ended(CRASHED)
+    assert world.life.standing().state == "failed"
 
 
 @pytest.mark.parametrize("said", [failure(fatal=True), Bye(reason="retired")], ids=["cannot start", "ends"])

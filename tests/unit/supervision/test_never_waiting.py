@@ -42,23 +42,23 @@ async def test_what_never_ends_is_given_up_and_the_loop_turns_meanwhile() -> Non
 
 
 async def test_a_checkpoint_that_cannot_be_measured_counts_as_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder without an end, or on a file system that hangs: the swap goes on without its size."""
     never = threading.Event()
     monkeypatch.setattr(fleets, "checkpoint_bytes", lambda path: never.wait() and 0)
     monkeypatch.setattr(fleets, "SIZE_LIMIT_S", 0.01)
     log = io.StringIO()
-    fleet = made(Bounds(bytes=10), log, tmp_path)
+    fleet = made(Bounds(bytes=10), log, runtime)
     assert await fleet.size_of(spec(path="/huge")) == 0
     assert "/huge could not be measured within 0.01 s" in log.getvalue()
     never.set()
 
 
-async def test_without_a_bound_of_bytes_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_bound_of_bytes_nothing_is_measured(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody needs to know."""
     monkeypatch.setattr(fleets, "checkpoint_bytes", pytest.fail)
-    assert await made(Bounds(count=1), io.StringIO(), tmp_path).size_of(spec(path="/huge")) == 0
+    assert await made(Bounds(count=1), io.StringIO(), runtime).size_of(spec(path="/huge")) == 0
 
 
 def test_time_that_passes_while_nobody_looks_counts_a_little_and_no_more() -> None:
@@ -77,7 +77,7 @@ def test_time_that_passes_while_nobody_looks_counts_a_little_and_no_more() -> No
 
 
 async def test_the_keys_of_clients_are_no_business_of_what_ray_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver has an environment without them, and so have the processes that Ray makes for it."""
     seen: list[object] = []
@@ -87,7 +87,7 @@ async def test_the_keys_of_clients_are_no_business_of_what_ray_starts(
         raise OSError("the test starts nothing")
 
     monkeypatch.setattr(ray_hosts, "start_process", start)
-    async with serving(tmp_path) as server:
+    async with serving(runtime) as server:
         launcher = ray_hosts.RayLauncher(server.launcher, lambda *_: None, hidden={"FRAMEHOST_KEYS"})
         with pytest.raises(OSError, match="starts nothing"):
             await launcher.start(HostSpec(spec(ray={}), "1-x", "/nowhere"))

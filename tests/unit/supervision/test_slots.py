@@ -92,7 +92,7 @@ class Server:
         self.events.append("changed")
 
 
-async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_path: Path) -> None:
+async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(runtime: Path) -> None:
     """There was nothing to kill yet when the stop looked; the process that appears then must not be waited for."""
     handles: list[Handle] = []
 
@@ -101,7 +101,7 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
         handles.append(Handle())
         return handles[0]
 
-    server = Server(tmp_path, start)
+    server = Server(runtime, start)
     await server.until_it_rests()
     assert handles[0].killed.is_set()
     (down,) = server.told
@@ -110,13 +110,13 @@ async def test_a_host_that_is_being_started_when_the_stop_comes_is_ended(tmp_pat
     assert server.events == ["changed"]
 
 
-async def test_of_a_host_that_could_not_be_started_nothing_is_known(tmp_path: Path) -> None:
+async def test_of_a_host_that_could_not_be_started_nothing_is_known(runtime: Path) -> None:
     """There is no process handle to ask, and the reason is what the system said."""
 
     def refuse(server: Server) -> Handle:
         raise OSError("no more processes")
 
-    server = Server(tmp_path, refuse)
+    server = Server(runtime, refuse)
     await server.until_it_rests()
     (down,) = server.told
     assert isinstance(down, HostDown)
@@ -124,10 +124,10 @@ async def test_of_a_host_that_could_not_be_started_nothing_is_known(tmp_path: Pa
     assert server.slot.life.failed == f"exit status {int(HostExit.LOAD_FAILED)} (load failed): no more processes"
 
 
-async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(tmp_path: Path) -> None:
+async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(runtime: Path) -> None:
     """What a remote host says of its address is nonsense: it is ended, and the server has no failure."""
     handle = Handle("nonsense")
-    server = Server(tmp_path, lambda _: handle)
+    server = Server(runtime, lambda _: handle)
     await server.until_it_rests()
     assert handle.killed.is_set()
     assert "it cannot be dialled at 'nonsense'" in (server.slot.life.failed or "")
@@ -135,7 +135,7 @@ async def test_a_host_that_cannot_be_dialled_fails_its_deployment_alone(tmp_path
 
 
 async def test_a_bug_of_ours_in_a_slot_ends_the_server_and_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loudly: a server is never left half alive."""
     told: list[object] = []
@@ -144,7 +144,7 @@ async def test_a_bug_of_ours_in_a_slot_ends_the_server_and_is_not_waited_for(
     def bug(server: Server) -> Handle:
         raise KeyError("a bug")
 
-    server = Server(tmp_path, bug)
+    server = Server(runtime, bug)
     await server.until_it_rests()
     assert server.life.failure is ServeExit.FAILED
     assert [type(error) for error in told] == [KeyError]
