@@ -85,6 +85,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: Annotated[
         int, Meta(ge=1, le=MAX_REPLICAS, description=f"a number of hosts, 1 or more and at most {MAX_REPLICAS}")
     ] = 1
+    spare: bool = False
+    """Whether one more host is kept loaded and warm, which takes over when one of the others dies."""
     pin: bool = False
     """Its hosts are never stopped to make room, nor because they are idle."""
     keep_alive_s: (

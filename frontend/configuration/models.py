@@ -40,6 +40,8 @@ def read(name: str, table: object, timeout_s: float, source: TomlDocument) -> Na
         remote=model.ray is not None if model.remote is None else model.remote,
     )
     _check_wire(model, name, key, source)
+    if model.spare and model.remote:
+        source.fail((*key, "spare"), "hosts elsewhere are not kept in reserve; give more replicas")
     if model.ray is not None and not model.remote:
         source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
     _check_path(model, family, key, source)

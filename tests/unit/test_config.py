@@ -233,6 +233,12 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
     ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
+    (
+        '[models.m]\nfamily = "sparrow"\nremote = true\nspare = true\n',
+        4,
+        "models.m.spare",
+        "give more replicas",
+    ),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
