@@ -1,8 +1,8 @@
 """The way to a server that a command asks: straight, or through the proxy that the environment names.
 
 One rule for every command. Loopback is this machine and never behind a proxy; for other addresses `http_proxy`,
-`https_proxy` and `no_proxy` mean what they mean everywhere. Nobody is followed who sends us elsewhere: a request would
-carry its key to whoever that is, so the address is told instead.
+`https_proxy` and `no_proxy` mean what they mean everywhere. A redirect is not followed: a request would
+carry its key to another server, so the address is told instead.
 """
 
 from __future__ import annotations

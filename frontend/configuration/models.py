@@ -153,5 +153,8 @@ def _completed(name: str, model: Model, family: families.Family, timeout_s: floa
         "execution_limit_s": limit_s or None,
         "load_limit_s": model.load_limit_s or None,
         "keep_alive_s": model.keep_alive_s or None,
+        "batch": model.batch or family.batch,
+        # A family's own dialect counts on one request in the host.
+        "look_ahead": family.look_ahead and model.native is None if model.look_ahead is None else model.look_ahead,
     }
     return NamedModel(name=name, **(structs.asdict(model) | filled))

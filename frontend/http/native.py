@@ -62,6 +62,7 @@ class Exchange:
     `pipeline.Exchange`."""
 
     PARSES: ClassVar[bool] = False
+    SHARES: ClassVar[bool] = False
 
     __slots__ = ("_name", "_profile", "_request")
 
