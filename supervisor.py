@@ -27,7 +27,7 @@ from msgspec import structs
 from executor_host import inspection
 from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
-from executor_host.supervision import stop_signals
+from executor_host.supervision import stop_signals, systemd
 from executor_host.supervision.build import LAST_LINES_S, Settings, build
 from executor_host.supervision.directory import DirectoryError
 from executor_host.supervision.launchers import HostsUnusable
@@ -139,7 +139,7 @@ def _served(arguments: argparse.Namespace) -> int:
         async def run() -> ServeExit:
             models = _Models(configuration)
             settings = _settings(configuration, models)
-            return await build(settings, listeners, log, models.successor).run()
+            return await build(settings, listeners, log, models.successor, systemd.of_this_process()).run()
 
         try:
             return asyncio.run(run())

@@ -283,6 +283,8 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
     # Its host died and had not taken the unit.
     (RequestState.RUNNING, RequestEvent.REQUEUE): RequestState.QUEUED,
+    # The same of one that was sent while another one was executed.
+    (RequestState.QUEUED, RequestEvent.REQUEUE): RequestState.QUEUED,
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A native dialect may ask nothing, and nothing is executed then.
     (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,

@@ -29,9 +29,6 @@ ALLOWED: Final = {
         "publish": "writes a few bytes into the runtime directory, once per start of a front",
         "close": "removes the runtime directory at the end",
     },
-    "executor_host/supervision/host_slot.py": {
-        "_remove": "removes the folder of an incarnation that has ended: a few sockets, and nothing else",
-    },
     "frontend/http/exposition.py": {
         "metrics": "reads its own process's numbers under /proc, where no disk is behind the files",
     },

@@ -176,7 +176,10 @@ class Fleet:
             self._spawn(self._measure(hosts))
 
     def host_warm(self, slot: HostSlot) -> None:
-        self._deployments[slot.life.spec.id].relieve()
+        hosts = self._deployments[slot.life.spec.id]
+        hosts.relieve()
+        if self._weighs:
+            self._spawn(self._measure(hosts))
 
     def host_died(self, slot: HostSlot, how: str) -> None:
         self._died(slot.life.spec.name, how)

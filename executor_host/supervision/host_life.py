@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from executor_host.launch.base import ProcessExit
 from executor_host.supervision.console import Console
+from executor_host.supervision.host_effects import Effects
 from executor_host.supervision.incarnation import Incarnation, Launched
 from executor_host.supervision.policy import RestartPolicy
 from protocol import addresses
@@ -24,52 +25,6 @@ from protocol.limits import MAX_TEXT_CHARS
 from protocol.messages import Bye, Drain, Failure, HostDown, HostUp, Message, Progress, Ready, Status, Welcome
 from protocol.models import DeploymentSpec, HostStanding
 from protocol.states import SLOT, HostEvent, HostState, Machine, SlotEvent, SlotState
-
-
-class Effects(Protocol):
-    """What a slot does to the world. None of these calls the slot back before it returns."""
-
-    def launch(self, incarnation: str) -> None:
-        """Make a process; `launched`, or `ended` without one, follows."""
-
-    def abandon(self) -> None:
-        """Wait no longer for a process that another machine would start; `ended` follows."""
-
-    def tell(self, message: Message) -> None:
-        """Send to the process, on its control lane."""
-
-    def terminate(self) -> None:
-        """Ask the process to end by a signal."""
-
-    def take_stacks(self) -> None:
-        """Have the process write its stacks; `stacks_taken` follows."""
-
-    def kill(self) -> None:
-        """End the process; `ended` follows."""
-
-    def wait(self, seconds: float) -> None:
-        """`waited` follows, unless `wait_no_more` comes first."""
-
-    def wait_no_more(self) -> None:
-        """Forget the wait."""
-
-    def tell_front(self, message: Message) -> None:
-        """Send to the front, if there is one."""
-
-    def ready(self) -> None:
-        """The host is ready, and the front has accepted it."""
-
-    def warm(self) -> None:
-        """A spare is ready, and the front knows nothing of it."""
-
-    def died(self, how: str) -> None:
-        """A process has ended without being asked to."""
-
-    def changed(self) -> None:
-        """A process has ended, and what follows is decided."""
-
-    def rests(self) -> None:
-        """Nothing runs here, and nothing will by itself."""
 
 
 class HostLife:
@@ -200,16 +155,24 @@ class HostLife:
         if isinstance(message, Welcome):
             current.welcomed()
         elif isinstance(message, Progress):
+            stage = "" if current.progress is None else current.progress.stage
             current.progressed(message, now)
-            self._console.progress(self.source, message.stage, message.fraction, message.note)
+            if current.may_be_said(is_line=message.stage != stage):
+                self._console.progress(self.source, message.stage, message.fraction, message.note)
         elif isinstance(message, Ready):
             self._is_ready(message)
         elif isinstance(message, Failure):
-            self._console.say(self.source, message.message)
+            if current.may_be_said():
+                self._console.say(self.source, message.message)
             if message.fatal:
                 current.ends(now)
         elif isinstance(message, Bye):
             current.ends(now)
+
+    def malformed(self, error: str) -> None:
+        """The process says something on its control lane that is no message."""
+        if self.current.may_be_said():
+            self._console.say(self.source, f"sent something that is no message: {error}")
 
     def judged(self, refusal: str) -> None:
         """The front has looked at what the host brings: "", or why it cannot be served."""
@@ -254,9 +217,10 @@ class HostLife:
             self._effects.rests()
             return
         ready_for = None if current.ready_at is None else self._clock() - current.ready_at
-        status = HostExit.CONFIGURATION if current.refused else ended.status
+        # Who else dials in may bring something better; what is started here would bring the same again.
+        status = HostExit.CONFIGURATION if current.refused and not self.spec.remote else ended.status
         delay = policy.after_death(status=status, ready_for_s=ready_for)
-        if delay is not None and self.spec.remote:
+        if delay is not None and self.spec.remote and not current.refused:
             delay = 0.0  # nothing is started: the next one that dials in is welcome
         self.last_death = f"{how}\n{words}".strip()
         self._effects.died(how)

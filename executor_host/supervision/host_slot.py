@@ -267,7 +267,7 @@ class HostSlot:
         try:
             message = decode(frames, lane=Lane.CONTROL, incarnation=self.life.current.name).message
         except ProtocolError as error:
-            self._around.console.say(self.life.source, f"sent something that is no message: {error}")
+            self.life.malformed(str(error))
             return
         if isinstance(message, Ready) and not self._can_be_dialled():
             self.life.unreachable()  # better now than when it serves

@@ -15,6 +15,10 @@ EXIT_LIMIT_S = 10.0
 """How long a host may still be there after it has said that it ends. Giving a model's memory back takes less."""
 
 
+LINES_SAID = 100
+"""How many lines of the log one process may have by what it says on its control lane. A load has a dozen stages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What the launcher says of a process that it has made, or found."""
@@ -57,6 +61,7 @@ class Incarnation:
         """Whether what it brings cannot be used: the next one would bring the same."""
         self.ending_since: float | None = None
         """When it said that it ends."""
+        self._said = 0
 
     def launched(self, process: Launched, now: float) -> None:
         """There is a process. What came before was waiting for it, and is no part of its load."""
@@ -88,6 +93,12 @@ class Incarnation:
         self.machine.advance(HostEvent.READY)
         self.ready_at = now
         self.brings = brings
+
+    def may_be_said(self, *, is_line: bool = True) -> bool:
+        """Whether one more line of it belongs into the log; one that sends without an end must not fill it. Not
+        `is_line`: it only moves a bar that is there."""
+        self._said += is_line
+        return self._said <= LINES_SAID
 
     def ends(self, now: float) -> None:
         """It has said that it ends."""

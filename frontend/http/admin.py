@@ -51,7 +51,7 @@ def build(server: Server) -> web.Application:
     if server.keys is not None:
         app.middlewares.append(access.guard(server.keys, without=frozenset(), render=access.render_refusal))
     for path, handler in POST:
-        resource = app.router.add_resource(path)
+        resource = app.router.add_resource(routes.pattern(path))
         resource.add_route("POST", handler, expect_handler=ingress.expectation)
         resource.add_route("*", routes.method_not_allowed("POST"), expect_handler=ingress.expectation)
     app.router.add_route("*", "/{path:(?s:.*)}", _not_found, expect_handler=ingress.expectation)

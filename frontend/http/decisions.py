@@ -36,6 +36,7 @@ class Exchange:
     """
 
     PARSES: ClassVar[bool] = True
+    SHARES: ClassVar[bool] = True
 
     __slots__ = ("_by_body", "_limits", "_record", "_request", "_stream", "asked", "dialect")
 

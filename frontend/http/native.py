@@ -63,6 +63,7 @@ class Exchange:
     `pipeline.Exchange`."""
 
     PARSES: ClassVar[bool] = False
+    SHARES: ClassVar[bool] = False
 
     __slots__ = ("_name", "_profile", "_request")
 

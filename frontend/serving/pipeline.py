@@ -27,6 +27,7 @@ what is wrong with a body is said whatever is full. What the kinds of ports do d
     body limit       the server's                           the family's
     media type       a form is 400                          as the family: 415, or any
     host not ready   waits                                  as the family: 503 at once, or waits
+    equal work       is done once                           is done as often as it is asked
     precision        float64, no rounding                   the family's
     errors           the dialect's                          the family's words and statuses
 
@@ -73,6 +74,9 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
 
     PARSES: ClassVar[bool]
     """Whether `parse` is the whole grammar. Otherwise the family's `prepare` parses."""
+
+    SHARES: ClassVar[bool]
+    """Whether a unit may be answered by what an equal one is, or was, answered."""
 
     @property
     def timeout_ms(self) -> str | None:
@@ -243,7 +247,17 @@ async def _carried_out(
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
         try:
-            outputs = await intake.execute(deployment, absorbing, identity, prepared, context, record, unpoisoned)
+            outputs = await intake.execute(
+                deployment,
+                absorbing,
+                identity,
+                prepared,
+                context,
+                record,
+                unpoisoned,
+                shares=exchange.SHARES,
+                alone=server.poison.suspects(deployment, body),
+            )
         except RequestError as error:
             server.poison.failed(deployment, body, error)
             raise

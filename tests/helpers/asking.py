@@ -20,6 +20,7 @@ class Asking:
     """As the main port's `frontend.http.decisions.Exchange`, of a request that is parsed already."""
 
     PARSES: ClassVar[bool] = True
+    SHARES: ClassVar[bool] = True
 
     def __init__(self, asked: DecisionRequest, size: int = 10, timeout_ms: int | None = None) -> None:
         """`size`: of its body, in bytes."""
