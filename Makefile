@@ -112,6 +112,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 readme: $(VENV)/base.stamp
+	$(BIN)/framehost fetch minilm > /dev/null
 	$(BIN)/python -m benchmarks.readme
 
 # Resolve the dependencies anew; review the diff before committing it.
