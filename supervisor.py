@@ -29,7 +29,7 @@ from executor_host import inspection
 from executor_host.launch import threads
 from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
-from executor_host.supervision import stop_signals
+from executor_host.supervision import stop_signals, systemd
 from executor_host.supervision.build import LAST_LINES_S, Settings, build
 from executor_host.supervision.directory import DirectoryError
 from executor_host.supervision.launchers import HostsUnusable
@@ -57,7 +57,7 @@ STDERR = 2
 
 def _settings(configuration: Configuration, models: _Models, processors: int) -> Settings:
     hosts = configuration.hosts
-    local = sum(model.replicas for model in configuration.models if not model.remote)
+    local = sum(model.replicas + model.spare for model in configuration.models if not model.remote)
     return Settings(
         share=threads.share(local, os.environ, processors),
         models=models.first(),
@@ -145,7 +145,7 @@ def _served(arguments: argparse.Namespace) -> int:
         async def run() -> ServeExit:
             models = _Models(configuration)
             settings = _settings(configuration, models, processors)
-            return await build(settings, listeners, log, models.successor).run()
+            return await build(settings, listeners, log, models.successor, systemd.of_this_process()).run()
 
         try:
             return asyncio.run(run())

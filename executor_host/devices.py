@@ -87,7 +87,7 @@ def synchronize(device: Any) -> None:
 
 
 @contextmanager
-def settled(device: Any) -> Iterator[None]:
+def synchronised(device: Any) -> Iterator[None]:
     """The torch device has finished at the end of the block, also when an error ends it.
 
     Raises `FatalExecutionError` in place of an error after which the device is not to be trusted.

@@ -31,6 +31,7 @@ from executor_host.supervision.probes import ProbeServer
 from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
 from executor_host.supervision.server import Parts, Server
+from executor_host.supervision.systemd import ServiceManager
 from protocol import addresses
 from protocol.models import DeploymentSpec
 from protocol.transport.loop import listen
@@ -64,9 +65,11 @@ class Settings:
     """Where hosts dial in that others start."""
 
 
-def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor) -> Server:
+def build(
+    settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor, manager: ServiceManager
+) -> Server:
     """A server that is ready to run in the running loop. `listeners` and `log`: opened by the caller, who closes them.
-    `successor`: as for `Orders`. Raises `HostsUnusable`."""
+    `successor`: as for `Orders`. `manager`: who is told of the start and the end. Raises `HostsUnusable`."""
     loop = asyncio.get_running_loop()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     console, clock, directory = Console(log), AwakeClock(), listeners.main.directory
@@ -136,10 +139,12 @@ def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: S
         orders=orders,
         renewal=renewal,
         probes=probes,
+        manager=manager,
         close=(
             lane.close,
             launchers.close,
             *([] if probes is None else [probes.close]),
+            manager.close,
             lambda: context.destroy(linger=None),
         ),
         last_lines=lambda: log.close(LAST_LINES_S),

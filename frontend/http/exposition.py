@@ -146,6 +146,12 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     )
     abandoned = GaugeMetricFamily("framehost_units_abandoned", "Running units whose client has left.", labels=MODEL)
     units = CounterMetricFamily("framehost_units", "Units by their end.", labels=["model", "end"])
+    staged = GaugeMetricFamily("framehost_units_staged", "Units sent ahead and not begun with.", labels=MODEL)
+    joined = GaugeMetricFamily("framehost_units_joined", "Units that wait for the end of an equal one.", labels=MODEL)
+    batches = CounterMetricFamily("framehost_batches", "Batches sent, of one unit or more.", labels=MODEL)
+    saved = CounterMetricFamily(
+        "framehost_units_not_executed", "Units answered by an equal one, and how.", labels=["model", "by"]
+    )
     dropped = CounterMetricFamily("framehost_results_dropped", "Results whose client had left.", labels=MODEL)
     hostless = GaugeMetricFamily("framehost_requests_waiting_for_host", "Requests whose model loads.", labels=MODEL)
     late = CounterMetricFamily(
@@ -156,6 +162,11 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         depth.add_metric([model.name], scheduler.waiting)
         running.add_metric([model.name], scheduler.running)
         abandoned.add_metric([model.name], scheduler.abandoned)
+        staged.add_metric([model.name], scheduler.staged)
+        joined.add_metric([model.name], scheduler.joined)
+        batches.add_metric([model.name], scheduler.batches)
+        saved.add_metric([model.name, "joining"], scheduler.joins)
+        saved.add_metric([model.name, "answer_cache"], scheduler.answers_kept)
         for end in ("completed", "failed", "withdrawn"):
             units.add_metric([model.name, end], getattr(scheduler, end))
         dropped.add_metric([model.name], scheduler.dropped_results)
@@ -163,7 +174,25 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         for replica in model.replicas:
             if replica.link is not None:
                 late.add_metric([model.name, str(replica.replica)], replica.link.late + replica.link.unknown)
-    yield from (depth, running, abandoned, units, dropped, hostless, late)
+    yield from (depth, running, abandoned, staged, joined, batches, units, saved, dropped, hostless, late)
+    yield from _answer_caches(statistics)
+
+
+def _answer_caches(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    held = GaugeMetricFamily("framehost_answer_cache_bytes", "Bytes of answers that are kept.", labels=MODEL)
+    most = GaugeMetricFamily("framehost_answer_cache_limit_bytes", "Bytes of answers kept at most.", labels=MODEL)
+    asked = CounterMetricFamily(
+        "framehost_answer_cache_lookups", "Answers looked for, by result.", labels=["model", "result"]
+    )
+    evicted = CounterMetricFamily("framehost_answer_cache_evicted", "Answers dropped for others.", labels=MODEL)
+    for model in statistics:
+        kept = model.answers
+        held.add_metric([model.name], kept.size)
+        most.add_metric([model.name], kept.limit)
+        asked.add_metric([model.name, "hit"], kept.hits)
+        asked.add_metric([model.name, "miss"], kept.misses)
+        evicted.add_metric([model.name], kept.evicted)
+    yield from (held, most, asked, evicted)
 
 
 def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:

@@ -233,6 +233,12 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
     ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
+    (
+        '[models.m]\nfamily = "sparrow"\nremote = true\nspare = true\n',
+        4,
+        "models.m.spare",
+        "give more replicas",
+    ),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
@@ -366,6 +372,13 @@ def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(config, "TRACING_MODULE", module)
     with pytest.raises(ConfigurationError, match=r"line 2, key server.tracing: needs .* extra otel"):
         config.load(file)
+
+
+@pytest.mark.parametrize("name", ["org/", "/name", "a//b", "a/../b", ".", "a/."])
+def test_a_name_that_an_address_would_lose_is_refused(tmp_path: Path, name: str) -> None:
+    """Clients shorten such addresses, and a slash at the end belongs to the path."""
+    with pytest.raises(ConfigurationError, match="a model name with slashes"):
+        config.load(write(tmp_path, f'[models."{name}"]\nfamily = "sparrow"\n'))
 
 
 def test_a_long_model_name_is_refused(tmp_path: Path) -> None:

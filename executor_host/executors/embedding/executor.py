@@ -6,15 +6,15 @@ tokens become one (their mean, or the first), and everything after the cosines i
 complete request.
 
 What is read in one pass decides the last bits of a vector (1e-7, measured), so a pass never mixes what need not come
-together again: the state is read alone, and a question's texts only with each other. Vectors of a state or of a
-question's texts are then a function of these texts, whatever else a request asks and whatever is cached. Reading the
-states of several requests in one pass would be 4 times as fast at 16 short ones (CPU, measured), and their answers
-would depend on who else was asking.
+together again: a question's texts are read only with each other, and the state of a request that comes alone is read
+alone. Vectors are then a function of these texts, whatever else a request asks, and only such vectors are kept. The
+states of a batch are read in one pass, 2 to 4 times as fast for short ones on a CPU: in company a cosine is within 1e-5
+of what it is alone (a test), and nothing of that is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from executor_host import checkpoints, devices
 from executor_host.backbones import packing
-from executor_host.errors import ConfigurationError, NonFinite
+from executor_host.errors import ConfigurationError, HostError, NonFinite
 from executor_host.executors.embedding import checkpoint as folders
 from executor_host.executors.embedding import encoder
 from executor_host.executors.embedding.cache import EmbeddingCache, Vectors
@@ -50,6 +50,7 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, AnyEncoder, RowsRequest, Resul
 
     OPTIONS = contract.OPTIONS
     PAYLOAD: ClassVar[type] = RowsRequest
+    max_units = 32
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
@@ -146,14 +147,47 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, AnyEncoder, RowsRequest, Resul
     def run(self, request: RowsRequest, model: AnyEncoder, look: Callable[[], None]) -> Result:
         """The cosines, and how many tokens were read for them."""
         before = self._processed
+        state = self._embedded([_state(request)], model, look)
+        return self._compared(state, request, model, look), self._processed - before
+
+    def run_many(self, requests: Sequence[RowsRequest], model: AnyEncoder) -> Sequence[Result | HostError]:
+        """The states of all in as few passes as they fit into; the texts of each question as when it is alone.
+
+        A state that was read in company is not kept: what the cache holds is what a text gives alone, bit for bit.
+        """
+        states = [_state(request) for request in requests]
+        keys = [self._cache.key([state]) for state in states]
+        kept = {key: self._cache.get(key) for key in keys}
+        missing = {key: state for key, state in zip(keys, states, strict=True) if kept[key] is None}
+        together = {}
+        if len(missing) > 1:
+            together = dict(zip(missing, self._read(list(missing.values()), model, _go_on)[:, None], strict=True))
+        results: list[Result | HostError] = []
+        for request, state, key in zip(requests, states, keys, strict=True):
+            before = self._processed
+            read = len(missing.pop(key, ())) if together else 0
+            try:
+                vector = kept[key]
+                if vector is None:
+                    vector = unit(together[key]) if together else self._embedded([state], model, _go_on)
+                found = self._compared(vector, request, model, _go_on)
+            except NonFinite as error:
+                results.append(error)
+            else:
+                results.append((found, read + self._processed - before))
+        return results
+
+    def _compared(
+        self, state: Vectors, request: RowsRequest, model: AnyEncoder, look: Callable[[], None]
+    ) -> NDArray[np.float32]:
+        """The cosines of each text of the questions with the vector [1, size] of the state."""
         rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
         starts = np.flatnonzero(np.diff(request.questions)) + 1
-        (state,), *groups = [
+        groups = [
             self._embedded([rows[index] for index in group], model, look)
-            for group in np.split(np.arange(request.rows), starts)
+            for group in np.split(np.arange(request.rows), starts)[1:]
         ]
-        found = np.concatenate([cosines(state, group) for group in groups] or [np.zeros(0, np.float32)])
-        return found, self._processed - before
+        return np.concatenate([cosines(state, group) for group in groups] or [np.zeros(0, np.float32)])
 
     def outputs(self, request: RowsRequest, result: Result, model: AnyEncoder) -> dict[str, Any]:
         """What a `RowsRequest` asks whose question 0 is the state, in one row, and whose rows have one candidate each:
@@ -199,6 +233,15 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, AnyEncoder, RowsRequest, Resul
                 vectors[index] = vector
         self._processed += sum(map(len, rows))
         return np.stack([vector for vector in vectors if vector is not None])
+
+
+def _state(request: RowsRequest) -> NDArray[np.int32]:
+    """The tokens of the state, which is the first row."""
+    return request.tokens[: int(request.lengths[0])]
+
+
+def _go_on() -> None:
+    """In a joint pass nobody leaves: its neighbours wait for it."""
 
 
 def unit(vectors: Vectors) -> Vectors:
