@@ -55,6 +55,7 @@ def build(server: Server, *, loopback: bool = False) -> web.Application:
     # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    app[ingress.UPLOADS] = server.uploads
     if server.origins:
         app.middlewares.append(access.allow_origins(app, server.origins))
     if server.keys is not None:
