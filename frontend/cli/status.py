@@ -10,6 +10,7 @@ from typing import Any
 
 from frontend.cli import watch
 from frontend.cli.control_client import NotRunning, connected
+from frontend.cli.terminal import visible
 from protocol.messages import Status
 
 
@@ -44,9 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         report = ask(arguments.port)
     except NotRunning as error:
-        print(f"framehost: {error}", file=sys.stderr)
+        print(f"framehost: {visible(str(error))}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if arguments.json else render(report))
+    # What a model has printed, or a host on another machine has said of itself, is in it.
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(map(visible, render(report).split("\n"))))
     return 0
 
 
