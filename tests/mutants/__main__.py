@@ -36,7 +36,7 @@ def main() -> int:
         killed = dict(zip(chosen, pool.map(tried, chosen), strict=True))
     print("| tests | mutation |\n|---|---|")
     for mutation, count in killed.items():
-        print(f"| {'**0**' if not count else count}{' (below the aim)' if 0 < count < AIM else ''} | {mutation.name} |")
+        print(f"| {count or '**0**'}{' (below the aim)' if 0 < count < AIM else ''} | {mutation.name} |")
     return int(not all(killed.values()))
 
 

@@ -1,7 +1,7 @@
 """Promises that were broken on purpose: each is a small change of the product, and the tests that have to notice it.
 
-A mutation is a text that occurs exactly once in its file, and what replaces it. `tests/unit/test_mutations.py` fails when
-one cannot be made any more: then the code has moved, and the mutation moves with it.
+A mutation is a text that occurs exactly once in its file, and what replaces it. `tests/unit/test_mutations.py` fails
+when one cannot be made any more: then the code has moved, and the mutation moves with it.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ MUTATIONS: Final = (
         "        with ThreadPoolExecutor(1) as pool:\n"
         "            answer = pool.submit(self._units.execute, peer, envelope).result()\n",
         (
-            "tests/process/test_one_decision.py",
+            "tests/process/test_one_decision.py::test_the_toy_is_found_by_its_entry_point",
             "tests/faults/test_executor_errors.py::test_every_unit_has_the_main_thread",
         ),
     ),
