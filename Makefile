@@ -58,9 +58,10 @@ test: export OMP_NUM_THREADS = 1
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
 
-# Under 90 s on two quiet cores. Torch cannot be imported there, so that no test of it can slip in.
+# Under 90 s on two quiet cores. Torch cannot be imported there, so that no test of it can slip in;
+# a test that is marked slow is left to `make test`, too.
 test-fast: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2 --without-torch tests/unit tests/property $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --without-torch -m "not slow" tests/unit tests/property $(ARGS)
 
 chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
