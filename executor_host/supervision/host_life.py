@@ -217,9 +217,10 @@ class HostLife:
             self._effects.rests()
             return
         ready_for = None if current.ready_at is None else self._clock() - current.ready_at
-        status = HostExit.CONFIGURATION if current.refused else ended.status
+        # Who else dials in may bring something better; what is started here would bring the same again.
+        status = HostExit.CONFIGURATION if current.refused and not self.spec.remote else ended.status
         delay = policy.after_death(status=status, ready_for_s=ready_for)
-        if delay is not None and self.spec.remote:
+        if delay is not None and self.spec.remote and not current.refused:
             delay = 0.0  # nothing is started: the next one that dials in is welcome
         self.last_death = f"{how}\n{words}".strip()
         self._effects.died(how)

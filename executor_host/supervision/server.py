@@ -123,6 +123,8 @@ class Server:
         while not all(hosts.complete for hosts in residents):
             await fleet.progressed.wait()
             fleet.progressed.clear()
+        if parts.life.stopping:
+            return
         parts.life.warm()
         fleet.publish()
         await parts.front.served.wait()

@@ -52,6 +52,12 @@ def read(name: str, table: object, timeout_s: float, source: TomlDocument) -> Na
 def _check_name(name: str, key: Key, source: TomlDocument) -> None:
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        source.fail(
+            key,
+            "a model name with slashes has something between them and at both ends, as org/name has: "
+            "clients shorten the address of another one",
+        )
     if name in ALIASES:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     for prefix in PREFIXES.values():

@@ -43,7 +43,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 from frontend.errors import DeadlineExceeded, QueueFull, RequestError
 from frontend.families.base import Prepared
 from frontend.observation.record import RequestRecord
-from frontend.runtime.admission import BoundedAdmission, Permit, PermitState
+from frontend.runtime.admission import Permit, PermitState
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.signals import Signal
 from frontend.serving import compute, intake, waiting
@@ -88,7 +88,7 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
     def alone(self, server: Server) -> Deployment | None:
         """The one deployment that this port serves, None when the body has to name it."""
 
-    def admit(self, ingress: BoundedAdmission) -> Permit:
+    def admit(self) -> Permit:
         """The permit of this upload. Raises `RequestError`."""
 
     async def upload(self, permit: Permit) -> bytes:
@@ -155,7 +155,7 @@ async def answered(
                 intake.pass_the_door(context, record)
                 alone = exchange.alone(server)
                 refused = None if alone is None else Refused.by(alone, context)
-                with exchange.admit(server.ingress) as permit:
+                with exchange.admit() as permit:
                     body = await exchange.upload(permit)
                     record.uploaded()
                     asked: Asked

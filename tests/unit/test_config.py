@@ -374,6 +374,13 @@ def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         config.load(file)
 
 
+@pytest.mark.parametrize("name", ["org/", "/name", "a//b", "a/../b", ".", "a/."])
+def test_a_name_that_an_address_would_lose_is_refused(tmp_path: Path, name: str) -> None:
+    """Clients shorten such addresses, and a slash at the end belongs to the path."""
+    with pytest.raises(ConfigurationError, match="a model name with slashes"):
+        config.load(write(tmp_path, f'[models."{name}"]\nfamily = "sparrow"\n'))
+
+
 def test_a_long_model_name_is_refused(tmp_path: Path) -> None:
     """Names are shown in logs and travel on the wire: at most 200 printable characters."""
     for name in ("x" * 201, "line\\nbreak"):

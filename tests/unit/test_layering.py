@@ -211,6 +211,7 @@ def test_importing_a_processor_does_not_need_torch() -> None:
     imported(*modules("frontend"), "supervisor", forbid=("torch", "transformers"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", OURS)
 def test_every_module_can_be_imported_alone(package: str) -> None:
     """No cycle that works only because somebody else was imported first."""

@@ -6,6 +6,7 @@ import pytest
 
 from executor_host.launch.base import ProcessExit
 from executor_host.supervision.incarnation import EXIT_LIMIT_S, LINES_SAID
+from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from protocol.exits import HostExit
 from protocol.messages import Bye, Failure, HostDown, HostUp, Progress, Ready, Status
 from protocol.states import SlotState
@@ -363,3 +364,19 @@ def test_what_a_host_says_without_an_end_does_not_fill_the_log() -> None:
     assert len(world.log.getvalue().splitlines()) == LINES_SAID
     progress = world.life.report()["progress"]
     assert progress == ["stage 1", 0.5, ""], "it is heard all the same"
+
+
+def test_a_remote_host_that_brings_nonsense_is_sent_away_and_the_next_is_waited_for() -> None:
+    """On the allow list, and says what makes no sense: neither its model nor the server fails because of it. One that
+    comes again and again is taken ever later."""
+    world = HostWorld(restarts=0, remote=True)
+    world.life.policy = RestartPolicy(RestartLimits(budget=1000))
+    world.life.start()
+    for delay in ("0", "0.5", "1"):
+        world.launched()
+        world.life.refuse("it cannot be dialled at 'nonsense'")
+        world.take()
+        world.life.ended(ProcessExit(HostExit.LOST, None), "it was given up")
+        assert world.take()[-1] == f"wait {delay}"
+        assert world.life.failed is None
+        world.life.waited()
