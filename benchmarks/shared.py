@@ -116,9 +116,8 @@ def target(directory: Path, name: str, row: Row, keys: str, encoder: str | None)
     file = directory / f"{name}.toml"
     path = f'path = "{encoder}"\n' if row.family == "embedding" else ""
     file.write_text(f'[models.m]\nfamily = "{row.family}"\n{path}{keys}\n')
-    first = next(bodies(0.0, 10**6))
     command = (str(Path(sys.executable).with_name("framehost")), "serve", "--config", str(file), "--port")
-    return Target(name, row.title, command, first=first)
+    return Target(name, row.title, command)
 
 
 def compared(row: Row, arguments: argparse.Namespace) -> list[str]:
