@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean
+.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean mutants
 
 help:
 	@echo "make serve    serve all-MiniLM-L6-v2, fetched once (84 MB), at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
+	@echo "make mutants  do the tests notice broken promises? (ARGS=\"--jobs 2 upload\")"
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
@@ -96,6 +97,10 @@ test-ray: $(VENV)/test.stamp
 fuzz: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/atheris atheris==3.0.0
 	PYTHONPATH=$(VENV)/atheris $(BIN)/python -m tests.fuzz $(ARGS)
+
+# Breaks each promise of tests/mutants in a copy of the tree, and counts the tests that notice.
+mutants: $(VENV)/test.stamp
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
