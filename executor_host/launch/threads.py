@@ -1,8 +1,8 @@
 """How many threads a host computes with, and how they wait: variables that its libraries read when they are loaded.
 
-Threads of OpenMP and of OpenBLAS wait for work by turning round and round, which takes the processor from whoever has
-work. On two cores beside one busy process that costs a factor of ten and more (docs/benchmarks.md), so they are told to
-sleep, and there are no more of them than processors for each host.
+Threads of OpenMP and of OpenBLAS wait for work by turning round and round, which takes the processor from a thread that
+has work. On two cores beside one busy process that costs a factor of ten and more (docs/benchmarks.md), so they are
+told to sleep, and there are no more of them than processors for each host.
 
 | variable | read by | |
 | --- | --- | --- |
