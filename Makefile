@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz mutants lint format types chaos bench readme lock clean
+.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean mutants
 
 help:
 	@echo "make serve    serve all-MiniLM-L6-v2, fetched once (84 MB), at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -20,6 +20,7 @@ help:
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make readme   ask what README asks, and write the answers and figures into it"
+	@echo "make models   measure the small models, and write the table of docs/models.md"
 	@echo "make install  only create $(VENV) with what serving needs"
 
 install: $(VENV)/base.stamp
@@ -120,6 +121,10 @@ bench: $(VENV)/test.stamp
 readme: $(VENV)/base.stamp
 	$(BIN)/framehost fetch minilm > /dev/null
 	$(BIN)/python -m benchmarks.readme
+
+models: $(VENV)/base.stamp
+	$(BIN)/framehost fetch minilm > /dev/null
+	$(BIN)/python -m benchmarks.models
 
 # Resolve the dependencies anew; review the diff before committing it.
 lock:
