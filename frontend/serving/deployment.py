@@ -88,7 +88,7 @@ class Deployment:
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self._loop, self._listener = loop, listener
-        self._maker = Maker(loop, self.name, self.family, told.options, told.path)
+        self._maker = Maker(loop, self.name, self.family, told.options, told.path, told.temperature)
         self._processor: Processor | None = None
         self.unusable = ""
         """Why there is no processor, when none could be made."""
