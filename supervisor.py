@@ -18,6 +18,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 from msgspec import structs
 
 from executor_host import inspection
+from executor_host.launch import threads
 from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
 from executor_host.supervision import stop_signals, systemd
@@ -53,9 +55,11 @@ STDERR = 2
 # From the configuration
 
 
-def _settings(configuration: Configuration, models: _Models) -> Settings:
+def _settings(configuration: Configuration, models: _Models, processors: int) -> Settings:
     hosts = configuration.hosts
+    local = sum(model.replicas + model.spare for model in configuration.models if not model.remote)
     return Settings(
+        share=threads.share(local, os.environ, processors),
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
@@ -136,9 +140,11 @@ def _served(arguments: argparse.Namespace) -> int:
         # What the loop and the sockets have to say goes the same way, or it would wait for the reader after all.
         logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
+        processors = threads.processors()
+
         async def run() -> ServeExit:
             models = _Models(configuration)
-            settings = _settings(configuration, models)
+            settings = _settings(configuration, models, processors)
             return await build(settings, listeners, log, models.successor, systemd.of_this_process()).run()
 
         try:

@@ -54,6 +54,10 @@ class Native(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: Annotated[str, Meta(description="ADDRESS:PORT", extra={"missing": "the key listen is missing"})]
 
 
+MAX_THREADS: Final = 1024
+"""Of one host: more than a machine has processors."""
+
+
 class Ray(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """`[models.NAME.ray]`: where Ray places the hosts, and options of the actor."""
 
@@ -85,6 +89,10 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: Annotated[
         int, Meta(ge=1, le=MAX_REPLICAS, description=f"a number of hosts, 1 or more and at most {MAX_REPLICAS}")
     ] = 1
+    threads: (
+        Annotated[int, Meta(ge=1, le=MAX_THREADS, description=f"a number of threads, 1 to {MAX_THREADS}")] | None
+    ) = None
+    """Of each of its hosts on this machine; None: an equal share of the processors."""
     spare: bool = False
     """Whether one more host is kept loaded and warm, which takes over when one of the others dies."""
     pin: bool = False
@@ -108,6 +116,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     look_ahead: bool | None = None
     """Whether a further batch is sent while one is executed; absent: as the family has it, and not with a native
     listener."""
+    temperature: Annotated[float, Meta(ge=0.01, le=100, description="a number, 0.01 to 100")] = 1.0
+    """What the logits behind its answers are divided by, as `framehost eval --fit` proposes it; winners stay. Native
+    listeners answer as the original does."""
     options: dict[str, Any] = {}
     """What the family takes, as given: `Family.options` has checked it and knows the defaults."""
     native: Native | None = None

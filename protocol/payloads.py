@@ -52,7 +52,7 @@ class TextRequest:
     document: bytes
 
     def extent(self) -> tuple[str, int, int]:
-        """A document by itself: whoever reads text reads one after the other, and bytes are counted anyway."""
+        """A document by itself: an executor of text reads one after the other, and bytes are counted anyway."""
         return "text", 1, 1
 
     def to_wire(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class RowsRequest:
         return len(self.lengths)
 
     def extent(self) -> tuple[str, int, int]:
-        """All of its tokens as one row: they travel unpadded, and whoever reads them packs rows of like length."""
+        """All of its tokens as one row: they travel unpadded, and their reader packs rows of like length."""
         return "rows", 1, len(self.tokens)
 
     def to_wire(self) -> dict[str, Any]:

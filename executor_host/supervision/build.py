@@ -57,6 +57,8 @@ class Settings:
     drain_s: float
     front_arguments: Sequence[str]
     """What a front is started with beside its sockets."""
+    share: int
+    """Threads of a host of this machine whose model does not say how many."""
     hidden: Collection[str]
     """Variables of the environment that are not for hosts."""
     hosts: RemoteHosts | None
@@ -78,6 +80,7 @@ def build(
         console,
         context,
         hidden=settings.hidden,
+        share=settings.share,
         where=settings.hosts,
         dialling_in={spec.name: spec.family for spec, _ in settings.models if spec.remote},
         epoch=epoch,

@@ -140,7 +140,8 @@ class HostSlot:
 
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`."""
-        return {**self.life.report(), "rss_bytes": resident_bytes(self.life.pid)}
+        threads = None if self._handle is None else self._handle.threads
+        return {**self.life.report(), "rss_bytes": resident_bytes(self.life.pid), "threads": threads}
 
     # Effects of its life
 

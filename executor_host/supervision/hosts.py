@@ -127,6 +127,7 @@ class Hosts:
         for replica, slot in enumerate(self.slots):
             if slot.life.up is None and (slot.life.slot.state.expected or slot.life.failed is not None):
                 self.slots[replica], self.spare = spare, slot
+                slot.life.policy.exchange_counts(spare.life.policy)
                 slot.life.stand_by()
                 spare.life.take(replica)
                 return

@@ -98,13 +98,15 @@ def render(report: dict[str, Any]) -> str:
 
 def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
+    threads = f", {host['threads']} threads" if host.get("threads") else ""
     loaded = f", loaded in {host['load_s']:.2f} s" if host["load_s"] else ""
     spare = " (a spare)" if host["spare"] else ""
     by_requests = f" ({host['request_deaths']} caused by requests)" if host["request_deaths"] else ""
     lines = [
         (
             f"model   {host['model']} ({host['family']})  {host['state']}  deployment {watch.place(host)}, "
-            f"incarnation {host['incarnation']}{spare}, {where}{loaded}, restarts {host['restarts']}{by_requests}"
+            f"incarnation {host['incarnation']}{spare}, {where}{threads}{loaded}, "
+            f"restarts {host['restarts']}{by_requests}"
         )
     ]
     lines += _presence(host, watch.counts(host, front))

@@ -257,6 +257,9 @@ class SupervisorCollector(Collector):
         memory.add_metric(["supervisor"], report["supervisor_rss_bytes"])
         yield memory
         restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=REPLICA)
+        by_requests = CounterMetricFamily(
+            "framehost_host_request_deaths", "Deaths of hosts that a request caused.", labels=REPLICA
+        )
         resident = GaugeMetricFamily(
             "framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=REPLICA
         )
@@ -267,9 +270,16 @@ class SupervisorCollector(Collector):
             places.setdefault((host["model"], str(host["replica"])), []).append(host)
         for place, hosts in places.items():
             restarts.add_metric(place, sum(host["restarts"] for host in hosts))
+            by_requests.add_metric(place, sum(host["request_deaths"] for host in hosts))
             resident.add_metric(place, sum(host["rss_bytes"] for host in hosts))
             load.add_metric(place, max(host["load_s"] for host in hosts))
-        yield from (restarts, resident, load)
+        turns = CounterMetricFamily(
+            "framehost_model_turns", "How often a model made room although it was busy.", labels=MODEL
+        )
+        for model in {host["model"] for host in report["hosts"]}:
+            made = {host["deployment"]: host["turns"] for host in report["hosts"] if host["model"] == model}
+            turns.add_metric([model], sum(made.values()))
+        yield from (restarts, by_requests, resident, load, turns)
         swaps = CounterMetricFamily("framehost_swaps", "Swaps by their result.", labels=["model", "result"])
         for model, results in report["swaps"].items():
             for result, count in results.items():

@@ -421,7 +421,7 @@ class HostLink:
 
     def _withdrawn(self, call: int) -> None:
         """The host had been told in time: it does not begin with this unit. What it says on the data lane when it meets
-        the frame comes late, and nobody waits for that."""
+        the frame comes late, and no client waits for that."""
         if call in self._cancelling:
             dispatch = self._take(call)
             if dispatch is not None:

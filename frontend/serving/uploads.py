@@ -4,7 +4,7 @@
                                  └── no ─▶ the newcomer is refused, 429
 
 Bytes are reserved as they come, not as they are announced: announcing costs nothing. An upload that brings less than
-`limits.UPLOAD_BYTES_PER_S` is ended whether or not somebody waits.
+`limits.UPLOAD_BYTES_PER_S` is ended whether or not a client waits.
 """
 
 from __future__ import annotations

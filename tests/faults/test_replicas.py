@@ -107,6 +107,7 @@ def test_a_spare_takes_over_from_a_host_that_dies_and_another_one_is_loaded(runt
         assert running_unit.result(30).status == 503
         assert queued.result(30).json["x_toy"]["pid"] == spare
         server.wait(lambda: hosts()[True]["state"] == "loading", "the next spare loads")
+        assert (hosts()[False]["restarts"], hosts()[True]["restarts"]) == (1, 0), "counted for the replica"
         gate.touch()
         server.wait(lambda: hosts()[True]["state"] == "ready", "the next spare is warm")
         third = hosts()[True]["pid"]

@@ -278,3 +278,24 @@ async def test_who_was_in_company_when_a_host_ended_is_executed_alone_before_it_
     again = bench.ask("innocent", size=20)
     third.answer((await third.unit()).call)
     await again
+
+
+async def test_a_request_that_was_twice_in_one_batch_is_suspected_once(make: Make) -> None:
+    """One death in company is one suspicion, however often the request was in it."""
+    bench = make(batch={"units": 8}, join=False)
+    host = await bench.host("1-a")
+    first = bench.ask("first")
+    call = (await host.unit()).call
+    asked = [bench.ask("innocent", size=20) for _ in range(2)]
+    await bench.waiting(2)
+    host.answer(call)
+    last = [(await host.unit()).call for _ in asked][-1]
+    await first
+    bench.deployment.host_down(host.down(taken={"front-1": last}))
+    for task in asked:
+        with pytest.raises(HostDied):
+            await task
+    successor = await bench.host("2-b")
+    again = bench.ask("innocent", size=20)
+    successor.answer((await successor.unit()).call)
+    await again

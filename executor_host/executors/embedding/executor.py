@@ -241,7 +241,7 @@ def _state(request: RowsRequest) -> NDArray[np.int32]:
 
 
 def _go_on() -> None:
-    """In a joint pass nobody leaves: its neighbours wait for it."""
+    """In a joint pass no call leaves: its neighbours wait for it."""
 
 
 def unit(vectors: Vectors) -> Vectors:

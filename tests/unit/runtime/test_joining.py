@@ -169,6 +169,24 @@ async def test_the_host_is_told_when_the_last_of_them_has_left() -> None:
 
 
 @virtual
+async def test_nobody_joins_what_its_only_caller_has_left() -> None:
+    """The host was told to stop: it may be answered with nothing, or half."""
+    callers = Callers()
+    left = callers.ask("left")
+    await settle()
+    left.cancel()
+    await settle()
+    assert callers.told == ["left"]
+    late = callers.ask("late")
+    await settle()
+    assert callers.heard("late") == "A"
+    callers.host.answer("left")
+    assert callers.host.sent == ["left", "late"]
+    callers.host.answer("late")
+    assert await late == "answer to late"
+
+
+@virtual
 async def test_a_deadline_is_its_owners() -> None:
     """In the queue, at the grant: the one whose time is over ends, the others have the work done."""
     callers = Callers()
