@@ -42,6 +42,7 @@ class Reaper:
         import subprocess  # not for the other end, which is to stay small
 
         read_end, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)  # a reaper that stands still must not have the supervisor wait
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__],
