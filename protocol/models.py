@@ -116,6 +116,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     look_ahead: bool | None = None
     """Whether a further batch is sent while one is executed; absent: as the family has it, and not with a native
     listener."""
+    temperature: Annotated[float, Meta(ge=0.01, le=100, description="a number, 0.01 to 100")] = 1.0
+    """What the logits behind its answers are divided by, as `framehost eval --fit` proposes it; winners stay. Native
+    listeners answer as the original does."""
     options: dict[str, Any] = {}
     """What the family takes, as given: `Family.options` has checked it and knows the defaults."""
     native: Native | None = None

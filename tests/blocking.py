@@ -19,11 +19,8 @@ ALLOWED: Final = {
     "executor_host/launch/remote.py": {
         "__init__": "looks its own version up at the start, before there is anybody to wait",
     },
-    "executor_host/launch/local.py": {
-        "start": "forks, which has to be done by the thread whose death the child is to follow, and waits for its exec",
-    },
     "executor_host/launch/reaper.py": {
-        "__init__": "forks as well, once",
+        "__init__": "forks and executes once, as the loop itself does for each child",
     },
     "executor_host/launch/ray_hosts.py": {
         "start": "writes into a file that is in memory alone",

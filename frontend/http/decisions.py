@@ -132,7 +132,7 @@ class Exchange:
         return family if self._stream is None else Telling(family, self._stream.answer)
 
     def finish(self, family: Processor, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Decision:
-        return family.finish(prepared, outputs)
+        return family.finish(prepared, outputs).tempered(family.temperature)
 
     def timed_out(self, record: RequestRecord, budget_s: float) -> RequestError:
         doing = f"waited for {record.waits_for}" if record.waits_for else f"was {record.state.value}"

@@ -29,6 +29,7 @@ from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.answer_cache import AnswerCache
 from frontend.serving.making import Made, Maker, Unusable
 from frontend.serving.replica import Availability, Replica, unavailable_text
+from frontend.serving.shares import Shares
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
 from protocol import families
@@ -87,7 +88,7 @@ class Deployment:
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self._loop, self._listener = loop, listener
-        self._maker = Maker(loop, self.name, self.family, told.options, told.path)
+        self._maker = Maker(loop, self.name, self.family, told.options, told.path, told.temperature)
         self._processor: Processor | None = None
         self.unusable = ""
         """Why there is no processor, when none could be made."""
@@ -124,6 +125,8 @@ class Deployment:
         self.cost = (
             None if cost is None else BoundedAdmission(f"{self.name} cost", requests=requests or 2**31, cost=cost)
         )
+        self.slot_shares = None if self.slots is None else Shares(self.slots)
+        """What each key has of the slots."""
         self._layers = tuple(layer for layer in (self.slots, self.cost) if layer is not None)
         self.replicas = [
             Replica(

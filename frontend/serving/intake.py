@@ -24,17 +24,26 @@ from frontend.serving.replica import Availability, Replica, replaced
 from protocol.payloads import Payload
 
 
-def take_slot(deployment: Deployment, context: ExecutionContext) -> None:
-    """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
-    slots = deployment.slots
-    if slots is not None and not context.holds(slots):
+def take_slot(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit the request to this model; nothing when `context` holds its slot already.
+
+    Raises `QueueFull` when there is none, or when the request's key has its share of them (see `shares`).
+    """
+    slots, account = deployment.slots, record.account
+    if slots is None or context.holds(slots):
+        return
+    if deployment.slot_shares is not None and account is not None and account.shares:
+        with deployment.slot_shares.take(account) as counted:
+            context.retain(permit(slots, 0))
+            context.retain(counted)
+    else:
         context.retain(permit(slots, 0))
 
 
-def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
+def try_slot(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> QueueFull | None:
     """As `take_slot`, with the refusal returned: what is wrong with a request is said before that it has no slot."""
     try:
-        take_slot(deployment, context)
+        take_slot(deployment, context, record)
     except QueueFull as refusal:
         return refusal
     return None
@@ -96,7 +105,7 @@ async def execute(
     for index, unit in enumerate(prepared.units):
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
-        digest = equal.digest(identity, fields) if shares and deployment.shares else None
+        digest = equal.digest(identity, fields) if shares and deployment.slot_shares else None
         if replica is None:
             replica = choose(deployment, identity, digest)
         if replica is None or replica.identity != identity:

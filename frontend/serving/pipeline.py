@@ -126,9 +126,9 @@ class Refused(NamedTuple):
     error: QueueFull
 
     @classmethod
-    def by(cls, deployment: Deployment, context: ExecutionContext) -> Refused | None:
+    def by(cls, deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> Refused | None:
         """Reserve a slot of `deployment` in `context`; None when it has one."""
-        error = intake.try_slot(deployment, context)
+        error = intake.try_slot(deployment, context, record)
         return None if error is None else cls(deployment, error)
 
 
@@ -154,7 +154,7 @@ async def answered(
             with server.deadlines.at(deadline):
                 intake.pass_the_door(context, record)
                 alone = exchange.alone(server)
-                refused = None if alone is None else Refused.by(alone, context)
+                refused = None if alone is None else Refused.by(alone, context, record)
                 with exchange.admit() as permit:
                     body = await exchange.upload(permit)
                     record.uploaded()
@@ -214,7 +214,7 @@ async def _carried_out(
     refused: Refused | None,
 ) -> Answered_co:
     if refused is None or refused.deployment is not deployment:
-        refused = Refused.by(deployment, context)
+        refused = Refused.by(deployment, context, record)
     if refused is not None and exchange.PARSES:
         raise refused.error
     if not exchange.waits(deployment):
