@@ -181,7 +181,7 @@ async def test_a_host_that_cannot_be_started_leaves_no_page(tmp_path: Path, monk
     made = []
 
     async def refuse(*_: object, **__: object) -> LocalProcess:
-        made.extend(pages())
+        made.extend(await asyncio.to_thread(pages))
         raise OSError("no more processes")
 
     monkeypatch.setattr(local, "start_process", refuse)
