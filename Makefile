@@ -5,20 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme lock clean
+.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean mutants
 
 help:
-	@echo "make serve    serve the embedded model at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
+	@echo "make serve    serve all-MiniLM-L6-v2, fetched once (84 MB), at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
 	@echo "make test     run the tests (ARGS=... are passed to pytest)"
 	@echo "make test-fast  unit and property tests without torch: what needs it, and real processes, is left to make test"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
 	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
+	@echo "make mutants  do the tests notice broken promises? (ARGS=\"--jobs 2 upload\")"
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
 	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
 	@echo "make readme   ask what README asks, and write the answers and figures into it"
+	@echo "make models   measure the small models, and write the table of docs/models.md"
 	@echo "make install  only create $(VENV) with what serving needs"
 
 install: $(VENV)/base.stamp
@@ -46,7 +48,10 @@ $(VENV)/lint.stamp: $(VENV)/base.stamp requirements-lint.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lint.lock
 	touch $@
 
+# The model is kept in the user's cache, verified each time. Where it cannot be downloaded, serve says so and starts the
+# tiny one.
 serve: $(VENV)/base.stamp
+	-$(BIN)/framehost fetch minilm > /dev/null
 	$(BIN)/framehost serve --port $(PORT) $(ARGS)
 
 # One thread of torch's to a worker: more of them than cores wait for each other.
@@ -54,9 +59,10 @@ test: export OMP_NUM_THREADS = 1
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/browser $(ARGS)
 
-# Under 90 s on two quiet cores. Torch cannot be imported there, so that no test of it can slip in.
+# Under 90 s on two quiet cores. Torch cannot be imported there, so that no test of it can slip in;
+# a test that is marked slow is left to `make test`, too.
 test-fast: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2 --without-torch tests/unit tests/property $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --without-torch -m "not slow" tests/unit tests/property $(ARGS)
 
 chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
@@ -92,6 +98,10 @@ fuzz: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/atheris atheris==3.0.0
 	PYTHONPATH=$(VENV)/atheris $(BIN)/python -m tests.fuzz $(ARGS)
 
+# Breaks each promise of tests/mutants in a copy of the tree, and counts the tests that notice.
+mutants: $(VENV)/test.stamp
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -109,7 +119,12 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 readme: $(VENV)/base.stamp
+	$(BIN)/framehost fetch minilm > /dev/null
 	$(BIN)/python -m benchmarks.readme
+
+models: $(VENV)/base.stamp
+	$(BIN)/framehost fetch minilm > /dev/null
+	$(BIN)/python -m benchmarks.models
 
 # Resolve the dependencies anew; review the diff before committing it.
 lock:

@@ -18,6 +18,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,9 +26,10 @@ from typing import Any
 from msgspec import structs
 
 from executor_host import inspection
+from executor_host.launch import threads
 from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
-from executor_host.supervision import stop_signals
+from executor_host.supervision import stop_signals, systemd
 from executor_host.supervision.build import LAST_LINES_S, Settings, build
 from executor_host.supervision.directory import DirectoryError
 from executor_host.supervision.launchers import HostsUnusable
@@ -35,7 +37,7 @@ from executor_host.supervision.listeners import HttpListener, Listeners, PortUnu
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
-from frontend.cli.serve import configured
+from frontend.cli.serve import configured, hint
 from frontend.configuration import keys
 from frontend.configuration.endpoints import Endpoint
 from frontend.configuration.model import Configuration, exposed
@@ -53,9 +55,11 @@ STDERR = 2
 # From the configuration
 
 
-def _settings(configuration: Configuration, models: _Models) -> Settings:
+def _settings(configuration: Configuration, models: _Models, processors: int) -> Settings:
     hosts = configuration.hosts
+    local = sum(model.replicas + model.spare for model in configuration.models if not model.remote)
     return Settings(
+        share=threads.share(local, os.environ, processors),
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
@@ -123,6 +127,8 @@ def _served(arguments: argparse.Namespace) -> int:
     if not arguments.insecure and (problem := exposed(configuration)) is not None:
         print(f"framehost: {problem}", file=sys.stderr)
         return ServeExit.CONFIGURATION
+    if (better := hint(arguments)) is not None:
+        print(f"framehost: {better}", file=sys.stderr)
     with contextlib.ExitStack() as opened:
         try:
             listeners = _open(configuration, opened)
@@ -134,10 +140,12 @@ def _served(arguments: argparse.Namespace) -> int:
         # What the loop and the sockets have to say goes the same way, or it would wait for the reader after all.
         logging.basicConfig(stream=log, format="[framehost] %(levelname)s %(name)s: %(message)s")
 
+        processors = threads.processors()
+
         async def run() -> ServeExit:
             models = _Models(configuration)
-            settings = _settings(configuration, models)
-            return await build(settings, listeners, log, models.successor).run()
+            settings = _settings(configuration, models, processors)
+            return await build(settings, listeners, log, models.successor, systemd.of_this_process()).run()
 
         try:
             return asyncio.run(run())

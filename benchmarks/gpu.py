@@ -194,7 +194,7 @@ def measure(name: str, *, device: str, dtype: str, repeats: int, seconds: float)
         if "replay" in modes:  # the first reading of a recorded group was eager
             results["replay"] = modes["replay"]()
         control = _apart(probabilities(plain.read(_another(shape, rows))), probabilities(results["plain"]))
-        times = _times(modes, readers["eager"].synchronize, repeats, seconds)
+        times = _times(modes, lambda: devices.synchronize(readers["eager"].device), repeats, seconds)
         for mode, found in results.items():
             hidden = _apart(found.float(), results["plain"].float())
             probability = _apart(probabilities(found), probabilities(results["plain"]))

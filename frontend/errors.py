@@ -198,6 +198,8 @@ class HostDied(Unavailable):
         fate = self.running if dispatched else "was waiting; what was left of it was not started"
         super().__init__(f"{message}: the request {fate}", retry_after=retry_after)
         self.dispatched = dispatched
+        self.in_company = False
+        """Whether it was one of several that were being executed: which of them has ended the host is not known."""
 
 
 class HostLost(HostDied):

@@ -12,17 +12,27 @@ INGRESS_REQUESTS: Final = 256
 """Uploads in progress on the port. Above: 429. Small bodies arrive with their headers and pass in microseconds."""
 
 INGRESS_BYTES: Final = 64 * 1024 * 1024
-"""Bodies of all uploads in progress together, as announced or as they have come. Above: 429."""
+"""Bodies of all uploads in progress together, as far as they have come. Above: 429."""
 
 INGRESS_STEP_BYTES: Final = 64 * 1024
-"""A chunked upload reserves this much at first and whenever it has grown beyond what it has: 256 uploads that stand
-still hold a quarter of the budget, and a body of the usual size never asks again."""
+"""An upload reserves this much at first, or what it announces where that is less, and whenever it has grown beyond what
+it has: 256 uploads that stand still hold a quarter of the budget, and a body of the usual size never asks again."""
 
 REQUEST_TIMEOUT_S: Final = 30.0
 """Upload, queue and execution of one request together, and the most a client may ask for. Above: 504."""
 
 UPLOAD_IDLE_S: Final = 10.0
 """No byte of a body for this long: 408. Clients of the field give up after 10 s themselves."""
+
+UPLOAD_BYTES_PER_S: Final = 1024
+"""The slowest upload: one that has brought less, after `UPLOAD_IDLE_S`, is 408."""
+
+UPLOAD_SLOW_BYTES_PER_S: Final = 64 * 1024
+"""An upload below this gives way when there is no room for others: a body of the largest size would not be there within
+the time of a request."""
+
+UPLOAD_GIVES_WAY_S: Final = 1.0
+"""Not before this: a body that was sent at once is there long before."""
 
 INLINE_WORK_BYTES: Final = 64 * 1024
 """`prepare` and `finish` run on the event loop below this many bytes and in the pool above it. Two pool hops

@@ -235,6 +235,9 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("framehost.access").setLevel(logging.INFO if arguments.access_log else logging.WARNING)
 
+    # A text is tokenized by the thread that asks: one on the loop would wait for the library's own threads behind the
+    # large texts of others.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     clients.raise_open_files()
     sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.contracts import clef, cua_s1, decider, embedding, kev, laya, open_jev, sparrow, transformers
+from protocol.models import Batch
 from protocol.options import NO_OPTIONS, OptionTable
 
 ENTRY_POINT_GROUP: Final = "framehost.families"
@@ -62,6 +63,12 @@ class Family:
     """Files of the checkpoint folder that the front's half reads. A host on another machine sends them along."""
     bundled: tuple[str, ...] = ()
     """Names that may be given instead of a path."""
+    pure: bool = False
+    """Whether equal payloads have equal answers, whatever was asked before: then equal work may be done once."""
+    batch: Batch | None = None
+    """What its host is sent at once when the configuration does not say; None: one unit."""
+    look_ahead: bool = False
+    """Whether its host is sent a batch while it executes one, when the configuration does not say."""
     needs_path: str = ""
     """What its path has to lead to, in words, when it cannot do without one; "" = it can."""
 
@@ -75,6 +82,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.sparrow.executor:SparrowExecutor",
             payload="protocol.payloads:TextRequest",
             options=sparrow.OPTIONS,
+            pure=True,
+            batch=Batch(),
+            look_ahead=True,
             inspect="executor_host.executors.sparrow.executor:inspect",
             marks=("*.sparrow",),
             bundled=tuple(sparrow.BUNDLED),
@@ -86,6 +96,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.decider.executor:DeciderExecutor",
             payload="protocol.payloads:RowsRequest",
             options=decider.OPTIONS,
+            pure=True,
             # One largest legal request, or as much as a fast card reads within the default deadline.
             default_max_cost=1_048_576,
             retire_on_error=True,
@@ -101,6 +112,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.cua_s1.executor:CuaS1Executor",
             payload="protocol.payloads:PromptRequest",
             options=cua_s1.OPTIONS,
+            pure=True,
             default_max_requests=None,
             native="frontend.families.cua_s1.profile:CuaS1Native",
             inspect="executor_host.executors.cua_s1.checkpoint:inspect",
@@ -114,6 +126,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.open_jev.executor:OpenJevExecutor",
             payload="protocol.payloads:RowsRequest",
             options=open_jev.OPTIONS,
+            pure=True,
             default_max_requests=None,
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev.checkpoint:inspect",
@@ -140,6 +153,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.clef.executor:ClefExecutor",
             payload="protocol.payloads:TextRequest",
             options=clef.OPTIONS,
+            pure=True,
             default_max_requests=None,
             retire_on_error=True,
             native="frontend.families.clef.profile:ClefNative",
@@ -153,6 +167,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.laya.executor:LayaExecutor",
             payload="protocol.payloads:MarkedRowsRequest",
             options=laya.OPTIONS,
+            pure=True,
             default_max_requests=None,
             retire_on_error=True,
             native="frontend.families.laya.profile:LayaNative",
@@ -167,6 +182,9 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.embedding.executor:EmbeddingExecutor",
             payload="protocol.payloads:RowsRequest",
             options=embedding.OPTIONS,
+            pure=True,
+            batch=Batch(),
+            look_ahead=True,
             inspect="executor_host.executors.embedding.checkpoint:inspect",
             marks=("modules.json",),
             needs_path="the folder of a sentence encoder",
@@ -178,6 +196,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.transformers.executor:TransformersExecutor",
             payload="protocol.payloads:TextRequest",
             options=transformers.OPTIONS,
+            pure=True,
             inspect="executor_host.executors.transformers.checkpoint:inspect",
             marks=("config.json", "*.gguf"),
             needs_path="the folder of a checkpoint, or a GGUF file",

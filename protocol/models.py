@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from protocol.limits import MAX_BUDGET_MS
+from protocol.limits import MAX_BATCH_PARTS, MAX_BUDGET_MS, MAX_MESSAGE_BYTES
 
 MAX_SECONDS: Final = MAX_BUDGET_MS // 1000
 """A day: the longest budget that the wire carries."""
@@ -24,6 +24,9 @@ MAX_AMOUNT: Final = 2**40
 MAX_REPLICAS: Final = 64
 """Hosts of one model: more than any machine has devices."""
 
+MAX_ANSWER_CACHE_MB: Final = 2**20
+"""A tebibyte: more than a front is given."""
+
 _LIMIT: Final = Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) to {MAX_SECONDS}")
 
 
@@ -33,10 +36,26 @@ def admitting(what: str) -> Meta:
     return Meta(ge=1, le=MAX_AMOUNT, description=f"{what} above 0", extra={"below": below, "above": above})
 
 
+class Batch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[models.NAME.batch]`: what the host is sent at once. One request is never above a limit: it is sent alone."""
+
+    units: Annotated[int, Meta(ge=1, le=MAX_BATCH_PARTS, description=f"a number of units, 1 to {MAX_BATCH_PARTS}")] = 32
+    tokens: Annotated[int, Meta(ge=1, le=MAX_AMOUNT, description=f"a number of tokens, 1 to {MAX_AMOUNT}")] = 16_384
+    """Padded: all rows times the longest one."""
+    bytes: Annotated[int, Meta(ge=1, le=MAX_MESSAGE_BYTES, description=f"bytes, 1 to {MAX_MESSAGE_BYTES}")] = 2**25
+    """Of all payloads."""
+    wait_ms: Annotated[float, Meta(ge=0, le=1000, description="milliseconds, 0 to 1000")] = 0.0
+    """How long an idle host waits for company of the first unit."""
+
+
 class Native(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[models.NAME.native]`: a listener that speaks the dialect of the family's original server."""
 
     listen: Annotated[str, Meta(description="ADDRESS:PORT", extra={"missing": "the key listen is missing"})]
+
+
+MAX_THREADS: Final = 1024
+"""Of one host: more than a machine has processors."""
 
 
 class Ray(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -70,6 +89,12 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: Annotated[
         int, Meta(ge=1, le=MAX_REPLICAS, description=f"a number of hosts, 1 or more and at most {MAX_REPLICAS}")
     ] = 1
+    threads: (
+        Annotated[int, Meta(ge=1, le=MAX_THREADS, description=f"a number of threads, 1 to {MAX_THREADS}")] | None
+    ) = None
+    """Of each of its hosts on this machine; None: an equal share of the processors."""
+    spare: bool = False
+    """Whether one more host is kept loaded and warm, which takes over when one of the others dies."""
     pin: bool = False
     """Its hosts are never stopped to make room, nor because they are idle."""
     keep_alive_s: (
@@ -80,6 +105,20 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long its host may owe an answer before it is ended; None: for ever."""
     load_limit_s: Annotated[float, _LIMIT] | None = field(name="load_limit", default=None)
     """How long its host may load and warm up before it is ended; None: for ever."""
+    join: bool = True
+    """Whether equal requests that are there at the same time are executed once; never on the native listener."""
+    answer_cache_mb: Annotated[
+        float, Meta(ge=0, le=MAX_ANSWER_CACHE_MB, description=f"MiB, 0 (none) to {MAX_ANSWER_CACHE_MB}")
+    ] = 0.0
+    """Memory of the front for answers of the host, which are given again to equal requests."""
+    batch: Batch | None = None
+    """What its host is sent at once; absent: as the family has it, and then None: one unit."""
+    look_ahead: bool | None = None
+    """Whether a further batch is sent while one is executed; absent: as the family has it, and not with a native
+    listener."""
+    temperature: Annotated[float, Meta(ge=0.01, le=100, description="a number, 0.01 to 100")] = 1.0
+    """What the logits behind its answers are divided by, as `framehost eval --fit` proposes it; winners stay. Native
+    listeners answer as the original does."""
     options: dict[str, Any] = {}
     """What the family takes, as given: `Family.options` has checked it and knows the defaults."""
     native: Native | None = None

@@ -31,6 +31,15 @@ class Payload(Protocol):
         ...
 
 
+class Batchable(Payload, Protocol):
+    """A payload that says what it is to a batch. Of other types a unit is sent alone."""
+
+    def extent(self) -> tuple[str, int, int]:
+        """With what it may be sent together (units of equal words may), how many rows of a joint pass are its own, and
+        how many tokens its longest row has: all rows of a pass are as long as the longest."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TextRequest:
     """A whole request as one UTF-8 JSON buffer, for families whose host reads text itself.
@@ -41,6 +50,10 @@ class TextRequest:
     """
 
     document: bytes
+
+    def extent(self) -> tuple[str, int, int]:
+        """A document by itself: an executor of text reads one after the other, and bytes are counted anyway."""
+        return "text", 1, 1
 
     def to_wire(self) -> dict[str, Any]:
         """One blob, out of band when it is large."""
@@ -86,6 +99,10 @@ class RowsRequest:
     def rows(self) -> int:
         """How many rows there are."""
         return len(self.lengths)
+
+    def extent(self) -> tuple[str, int, int]:
+        """All of its tokens as one row: they travel unpadded, and their reader packs rows of like length."""
+        return "rows", 1, len(self.tokens)
 
     def to_wire(self) -> dict[str, Any]:
         """Four arrays, out of band when they are large, and a number."""
@@ -159,6 +176,10 @@ class MarkedRowsRequest:
         """How many rows are questions."""
         return int((self.lengths > 0).sum())
 
+    def extent(self) -> tuple[str, int, int]:
+        """Its rows that are questions, and the longest of them."""
+        return "marked rows", self.rows, int(self.lengths.max())
+
     def to_wire(self) -> dict[str, Any]:
         """Five arrays, out of band when they are large."""
         return {
@@ -207,6 +228,10 @@ class PromptRequest:
 
     tokens: NDArray[np.int32]
     """[length] token ids, 0 or above; at least one."""
+
+    def extent(self) -> tuple[str, int, int]:
+        """One row."""
+        return "prompt", 1, len(self.tokens)
 
     def to_wire(self) -> dict[str, Any]:
         """One array, out of band when it is large."""

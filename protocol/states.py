@@ -29,7 +29,7 @@ class HostState(_Word):
     DEAD = "dead"
 
     @property
-    def settled(self) -> bool:
+    def final(self) -> bool:
         """No further event changes it."""
         return self in (HostState.STOPPED, HostState.DEAD)
 
@@ -283,6 +283,8 @@ REQUEST: Final[Mapping[tuple[RequestState, RequestEvent], RequestState]] = {
     (RequestState.RUNNING, RequestEvent.UNIT_DONE): RequestState.QUEUED,
     # Its host died and had not taken the unit.
     (RequestState.RUNNING, RequestEvent.REQUEUE): RequestState.QUEUED,
+    # The same of one that was sent while another one was executed.
+    (RequestState.QUEUED, RequestEvent.REQUEUE): RequestState.QUEUED,
     (RequestState.QUEUED, RequestEvent.ANSWER): RequestState.ANSWERED,
     # A native dialect may ask nothing, and nothing is executed then.
     (RequestState.PREPARED, RequestEvent.ANSWER): RequestState.ANSWERED,

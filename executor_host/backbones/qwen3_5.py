@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import forks, kept, packing, prefix
+from executor_host.backbones import forks, kept, last_layer, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -57,6 +57,9 @@ RECORDED_TOKENS: Final = 8_192
 
 KERNEL_PACKAGES: Final = ("causal_conv1d", "fla")
 """transformers takes the linear layers' kernels from these when they are installed, on every device."""
+
+ALL: Final = "all"
+"""Of a pass: every position is read."""
 
 Tokens: TypeAlias = NDArray[np.int32]
 
@@ -243,7 +246,7 @@ class Qwen35:
         with torch.inference_mode():
             check()
             uploaded, _ = self._upload([tokens])
-            return self._pass(uploaded, 0, None)[0]
+            return self._pass(uploaded, 0, None, ALL)[0]
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -274,7 +277,7 @@ class Qwen35:
     def _forward(self, tokens: Any, last: Any) -> Any:
         """[rows, length] ids and [rows] positions to [rows, size]. Copies nothing from the host, so that it can be
         recorded."""
-        return _at(self._pass(tokens, 0, None), last)
+        return self._pass(tokens, 0, None, last)[:, 0]
 
     # Passes from a state
 
@@ -340,7 +343,7 @@ class Qwen35:
                 check()
                 tokens, last = self._upload([ends[end] for end in chunk])
                 cache = forks.fork(state.cache, len(chunk))
-                hidden.append(_at(self._pass(tokens, state.tokens, cache), last))
+                hidden.append(self._pass(tokens, state.tokens, cache, last)[:, 0])
                 del cache  # before the next chunk makes its own
         return hidden
 
@@ -361,7 +364,7 @@ class Qwen35:
     def _extend(self, cache: Any, tokens: NDArray[Any], before: int) -> None:
         """Have `cache`, which holds `before` tokens, hold `tokens` after them."""
         uploaded, _ = self._upload([tokens])
-        self._pass(uploaded, before, cache)
+        self._pass(uploaded, before, cache, None)
 
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
@@ -388,24 +391,43 @@ class Qwen35:
 
     # What every pass does
 
-    def _pass(self, tokens: Any, before: int, cache: Any) -> Any:
-        """Final-norm hidden states [rows, length, size] of tokens that follow `before` others, those in `cache`."""
+    def _pass(self, tokens: Any, before: int, cache: Any, wanted: Any) -> Any:
+        """Final-norm hidden states of tokens [rows, length] that follow `before` others, those in `cache`.
+
+        `wanted`: the positions [rows] that are read, for [rows, 1, size]; None, when it is the cache alone that is
+        wanted, for [rows, 0, size]; `ALL`, for [rows, length, size].
+        """
         import torch
 
-        length = tokens.shape[1]
+        model = self._model
+        rows, length = tokens.shape
         # Without a state the attention is plainly causal, which needs no mask and has the fastest kernels. One
         # mask serves all rows: the rows' padding is on the right, where causality hides it.
         mask = None
         if before:
             mask = torch.ones(length, before + length, dtype=torch.bool, device=self.device).tril(before)[None, None]
-        positions = torch.arange(before, before + length, device=self.device).expand(tokens.shape[0], -1)
-        return self._model(
-            input_ids=tokens,
-            attention_mask={"full_attention": mask, "linear_attention": None},
-            position_ids=positions,
-            cache=cache,
-            use_cache=cache is not None,
-        ).last_hidden_state
+        masks = {"full_attention": mask, "linear_attention": None}
+        positions = torch.arange(before, before + length, device=self.device).expand(rows, -1)
+        hidden = model.embed_tokens(tokens)
+        rotary = model.rotary_emb(hidden, positions.expand(3, -1, -1))
+        narrow = wanted is not ALL and model.config.layer_types[-1] == "full_attention"
+        layers = list(zip(model.layers, model.config.layer_types, strict=True))
+        for layer, kind in layers[:-1] if narrow else layers:
+            hidden = layer(
+                hidden,
+                position_embeddings=rotary,
+                attention_mask=masks[kind],
+                position_ids=positions,
+                cache=cache,
+                use_cache=cache is not None,
+            )
+        if narrow:
+            hidden = last_layer.forward(model.layers[-1], hidden, rotary, before, cache, wanted)
+        elif wanted is None:
+            hidden = hidden[:, :0]
+        elif wanted is not ALL:
+            hidden = hidden[torch.arange(rows, device=self.device), wanted][:, None]
+        return model.norm(hidden)
 
     def _upload(self, rows: Sequence[Tokens]) -> tuple[Any, Any]:
         """Ids [rows, longest], padded on the right with 0, and the positions [rows] of the last tokens."""
@@ -510,10 +532,3 @@ def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
             distinct.append(index)
         places.append(place)
     return distinct, places
-
-
-def _at(hidden: Any, positions: Any) -> Any:
-    """[rows, length, size] to [rows, size]: each row at its own position."""
-    import torch
-
-    return hidden[torch.arange(hidden.shape[0], device=hidden.device), positions]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError
+from protocol.errors import Malformed
 from protocol.options import NO_OPTIONS, OptionError, OptionTable
 
 Progress: TypeAlias = Callable[[float, str], None]
@@ -112,7 +113,7 @@ class Executor(ABC):
 
     def execute_many(
         self, payloads: Sequence[object], calls: Sequence[Call]
-    ) -> Sequence[Mapping[str, Any] | HostError]:
+    ) -> Sequence[Mapping[str, Any] | HostError | Malformed]:
         """The outputs of several units in one pass, in their order; in the place of one that fails alone, its error.
 
         What it raises concerns all of them: then each half is executed by itself, until one unit stands alone and has
@@ -120,13 +121,13 @@ class Executor(ABC):
         A `FatalExecutionError` is every unit's, and nothing is executed again. A unit's outputs in any company are
         those that it has alone, within the family's bound. This default executes one after the other.
         """
-        outcomes: list[Mapping[str, Any] | HostError] = []
+        outcomes: list[Mapping[str, Any] | HostError | Malformed] = []
         for payload, call in zip(payloads, calls, strict=True):
             try:
                 outcomes.append(self.execute(payload, call))
             except FatalExecutionError:
                 raise
-            except HostError as error:
+            except (HostError, Malformed) as error:
                 outcomes.append(error)
         return outcomes
 

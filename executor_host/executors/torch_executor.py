@@ -5,18 +5,20 @@
     execute   accept: the payload, checked ─▶ run: the device, which has finished afterwards ─▶ outputs
 
 Between the steps a call that no client waits for is ended where the family looks (`base.check`), and an error is told
-from one after which the device is not to be trusted (`devices.settled`).
+from one after which the device is not to be trusted (`devices.synchronised`).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from executor_host import checkpoints, devices
-from executor_host.errors import ConfigurationError, ExecutionFailed
+from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, HostError
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from protocol.errors import Malformed
 
 HASHED: Final = 0.5
 """Of the progress: reading the weights once to hash them takes about as long as loading them."""
@@ -81,7 +83,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         `files` (sha256 by name), `folder`, `dtype` and `device` are facts of every family; the others are `facts`.
         """
         self.libraries()
-        device, dtype = devices.placement(self.options["device"], self.options["dtype"])
+        device, dtype = self.placement()
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")
@@ -109,9 +111,45 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         if not isinstance(payload, self.PAYLOAD):
             raise ExecutionFailed(f"{self.PAYLOAD.__name__} is expected, not {type(payload).__name__}")
         request = self.accept(payload, checkpoint, model, lambda: check(call))
-        with devices.settled(model.device):
+        with devices.synchronised(model.device):
             result = self.run(request, model, lambda: check(call))
         return self.outputs(request, result, model)
+
+    def execute_many(
+        self, payloads: Sequence[object], calls: Sequence[Call]
+    ) -> Sequence[Mapping[str, Any] | HostError | Malformed]:
+        """As `Executor`: what `run_many` makes of those that are accepted, in one pass where the family has one."""
+        if self.max_units == 1:
+            return super().execute_many(payloads, calls)
+        checkpoint, model = self._loaded(ExecutionFailed, "the model is not loaded")
+        outcomes: list[Mapping[str, Any] | HostError | Malformed | None] = [None] * len(payloads)
+        accepted: dict[int, RequestT] = {}
+        for at, (payload, call) in enumerate(zip(payloads, calls, strict=True)):
+            try:
+                if not isinstance(payload, self.PAYLOAD):
+                    raise ExecutionFailed(f"{self.PAYLOAD.__name__} is expected, not {type(payload).__name__}")
+                request = self.accept(payload, checkpoint, model, partial(check, call))
+                check(call)
+                accepted[at] = request
+            except FatalExecutionError:
+                raise
+            except (HostError, Malformed) as error:
+                outcomes[at] = error
+        results: Sequence[ResultT | HostError] = ()
+        if accepted:
+            with devices.synchronised(model.device):
+                results = self.run_many(list(accepted.values()), model)
+        for (at, request), result in zip(accepted.items(), results, strict=True):
+            if isinstance(result, HostError):
+                outcomes[at] = result
+                continue
+            try:
+                outcomes[at] = self.outputs(request, result, model)
+            except FatalExecutionError:
+                raise
+            except HostError as error:
+                outcomes[at] = error
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def close(self) -> None:
         """Drops the model."""
@@ -129,6 +167,10 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     def libraries(self) -> None:
         """Imports what the family needs. Raises `ConfigurationError`."""
         devices.torch_library()
+
+    def placement(self) -> tuple[str, str]:
+        """Device and dtype by name, as the options say."""
+        return devices.placement(self.options["device"], self.options["dtype"])
 
     @abstractmethod
     def verify(self, progress: Callable[[float, str], None]) -> FolderT:
@@ -158,6 +200,11 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
     @abstractmethod
     def run(self, request: RequestT, model: ModelT, look: Callable[[], None]) -> ResultT:
         """What the device makes of it, on the CPU. Calls `look` before each pass of the model."""
+
+    def run_many(self, requests: Sequence[RequestT], model: ModelT) -> Sequence[ResultT | HostError]:
+        """What the device makes of several in one pass, in their order; for families with `max_units` above 1. In the
+        place of one that fails alone, as one whose vectors are not finite, its error."""
+        raise NotImplementedError
 
     @abstractmethod
     def outputs(self, request: RequestT, result: ResultT, model: ModelT) -> dict[str, Any]:

@@ -104,6 +104,9 @@ class ProcessExit:
 class ProcessHandle(ABC):
     """One started process. Its end is known from here and from nowhere else."""
 
+    threads: int | None = None
+    """How many its libraries were told to compute with; None: they were not told."""
+
     address: str | None = None
     """Of its control lane, when that is not where the spec says."""
     security: Security | None = None

@@ -45,7 +45,7 @@ def _add_host(commands: Any) -> None:
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    from executor_host.host import remote
+    from executor_host import remote
 
     return remote.run(arguments)
 

@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from executor_host.host.taken import TakenPage
+from executor_host.launch import threads
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.output import Output
 from executor_host.launch.reaper import Reaper
@@ -115,21 +116,24 @@ async def start_process(
     say: Callable[[str], None],
     descriptors: Sequence[int] = (),
     hidden: Collection[str] = (),
+    variables: Mapping[str, str] | None = None,
     reaper: Reaper | None = None,
     page: TakenPage | None = None,
 ) -> LocalProcess:
     """Start one of our modules as a guarded child; `say` gets each line of its output.
 
     Main thread only: the kernel's parent-death signal fires when the *thread* that started the child ends.
-    Inherits `descriptors` under the same numbers, and the environment without the variables `hidden`. Raises
-    `OSError` when nothing could be started. `reaper`: who ends what the child starts, should we be killed. `page`:
-    where a host says what it has taken; closed when the child has ended, and by the caller when none was started.
+    Inherits `descriptors` under the same numbers, and the environment without the variables `hidden`, with `variables`
+    set. Raises `OSError` when nothing could be started. `reaper`: who ends what the child starts, should we be killed.
+    `page`: where a host says what it has taken; closed when the child has ended, and by the caller when none was
+    started.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread: the parent-death signal is bound to it")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH", ""))))
     environment["PYTHONUNBUFFERED"] = "1"
+    environment.update(variables or {})
     read_end, write_end = os.pipe()
     try:
         transport, output = await asyncio.get_running_loop().subprocess_exec(
@@ -154,9 +158,11 @@ async def start_process(
 class LocalLauncher(HostLauncher):
     """Starts hosts as children of this process."""
 
-    def __init__(self, say: Callable[[str, str], None], hidden: Collection[str] = ()) -> None:
-        """`say(source, line)` gets every line of output; `hidden` are variables of the environment not for hosts."""
+    def __init__(self, say: Callable[[str, str], None], hidden: Collection[str] = (), share: int = 1) -> None:
+        """`say(source, line)` gets every line of output; `hidden` are variables of the environment not for hosts;
+        `share`: threads of a host whose model does not say how many."""
         self._say = say
+        self._share = share
         self._hidden = hidden
         self._reaper: Reaper | None = None
 
@@ -164,11 +170,13 @@ class LocalLauncher(HostLauncher):
         if self._reaper is None:
             self._reaper = Reaper()
         source = f"{spec.deployment.id} {spec.incarnation}"
+        count = spec.deployment.threads or self._share
         page = TakenPage()
         try:
-            return await start_process(
+            process = await start_process(
                 "executor_host.main",
                 [*spec.arguments(), "--taken", str(page.descriptor)],
+                variables=threads.variables(spec.deployment.threads, self._share, os.environ),
                 say=lambda line: self._say(source, line),
                 descriptors=[page.descriptor],
                 hidden=self._hidden,
@@ -178,6 +186,8 @@ class LocalLauncher(HostLauncher):
         except BaseException:
             page.close()
             raise
+        process.threads = count
+        return process
 
     def close(self) -> None:
         if self._reaper is not None:

@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 60.0
 
 def be_host(order: dict[str, Any]) -> int:
     """In the actor, on its main thread: a remote host until it ends. Returns its `HostExit`."""
-    from executor_host.host import remote
+    from executor_host import remote
 
     return int(
         remote.serve(

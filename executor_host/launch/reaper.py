@@ -42,6 +42,7 @@ class Reaper:
         import subprocess  # not for the other end, which is to stay small
 
         read_end, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)  # one that is stopped must not stop us
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__],

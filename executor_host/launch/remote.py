@@ -174,8 +174,9 @@ class RemoteLauncher(HostLauncher):
         elif host is None:
             return
         elif isinstance(message, Listening):
-            host.address = message.control
-            host.listening.set()
+            if not host.listening.is_set():  # said again, it would move a host that is dialled
+                host.address = message.control
+                host.listening.set()
         elif isinstance(message, Leaving):
             self._say(host.hello.model, f"{host.describe()} leaves: {message.words}")
             host.left(message)
@@ -183,6 +184,8 @@ class RemoteLauncher(HostLauncher):
 
     def _dialled(self, peer: bytes, hello: DialIn) -> None:
         refusal = self._refusal(hello)
+        if (before := self._hosts.get(peer)) is not None and not before.ended:
+            refusal = Refused(code="not_wanted", message="this host has a place already")
         if refusal is not None:
             self._say("framehost", f"a host on {hello.machine} is sent away: {refusal.message}")
             self._tell(peer, refusal)

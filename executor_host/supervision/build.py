@@ -31,6 +31,7 @@ from executor_host.supervision.probes import ProbeServer
 from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
 from executor_host.supervision.server import Parts, Server
+from executor_host.supervision.systemd import ServiceManager
 from protocol import addresses
 from protocol.models import DeploymentSpec
 from protocol.transport.loop import listen
@@ -56,15 +57,19 @@ class Settings:
     drain_s: float
     front_arguments: Sequence[str]
     """What a front is started with beside its sockets."""
+    share: int
+    """Threads of a host of this machine whose model does not say how many."""
     hidden: Collection[str]
     """Variables of the environment that are not for hosts."""
     hosts: RemoteHosts | None
     """Where hosts dial in that others start."""
 
 
-def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor) -> Server:
+def build(
+    settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor, manager: ServiceManager
+) -> Server:
     """A server that is ready to run in the running loop. `listeners` and `log`: opened by the caller, who closes them.
-    `successor`: as for `Orders`. Raises `HostsUnusable`."""
+    `successor`: as for `Orders`. `manager`: who is told of the start and the end. Raises `HostsUnusable`."""
     loop = asyncio.get_running_loop()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     console, clock, directory = Console(log), AwakeClock(), listeners.main.directory
@@ -75,6 +80,7 @@ def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: S
         console,
         context,
         hidden=settings.hidden,
+        share=settings.share,
         where=settings.hosts,
         dialling_in={spec.name: spec.family for spec, _ in settings.models if spec.remote},
         epoch=epoch,
@@ -133,10 +139,12 @@ def build(settings: Settings, listeners: Listeners, log: LogWriter, successor: S
         orders=orders,
         renewal=renewal,
         probes=probes,
+        manager=manager,
         close=(
             lane.close,
             launchers.close,
             *([] if probes is None else [probes.close]),
+            manager.close,
             lambda: context.destroy(linger=None),
         ),
         last_lines=lambda: log.close(LAST_LINES_S),

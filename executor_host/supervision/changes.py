@@ -107,7 +107,7 @@ class Changes:
         if hosts.running:
             hosts.insist()
         else:
-            hosts.settled.clear()
+            hosts.resolved.clear()
             hosts.begun.clear()
         self._fleet.residency.want(hosts.spec.id, first=True, room_of=room_of)
         self._fleet.publish()  # the front answers with who is idle
@@ -117,7 +117,7 @@ class Changes:
         except TimeoutError:
             self._stop_waiting(hosts)
             return f"no room for it became free within {ROOM_WAIT_S:g} s: what is loaded is in use or pinned"
-        await hosts.settled.wait()
+        await hosts.resolved.wait()
         if hosts.complete:
             return ""
         if not hosts.present and not hosts.refusal:
@@ -129,7 +129,7 @@ class Changes:
         self._fleet.residency.withdraw(hosts.spec.id)
         hosts.leave()
         hosts.begun.set()
-        hosts.settled.set()
+        hosts.resolved.set()
         self._fleet.publish()
 
     def _what_loads(self, name: str) -> str:

@@ -60,7 +60,7 @@ class Console:
         self._stream.write(erasure + self._drawing())
         self._stream.flush()
 
-    def settled(self, source: str) -> None:
+    def finished(self, source: str) -> None:
         """`source` no longer loads: its live line goes away."""
         self._stages.pop(source, None)
         if self._line.startswith(f"[{source}]"):

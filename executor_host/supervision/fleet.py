@@ -63,7 +63,7 @@ class Fleet:
     @property
     def slots(self) -> list[HostSlot]:
         """Every slot of a host."""
-        return [slot for hosts in self for slot in hosts.slots]
+        return [slot for hosts in self for slot in hosts.everywhere]
 
     @property
     def named(self) -> list[Hosts]:
@@ -97,7 +97,7 @@ class Fleet:
         if not self._weighs:
             return 0
         try:
-            return spec.replicas * await aside(lambda: checkpoint_bytes(spec.path), limit_s=SIZE_LIMIT_S)
+            return (spec.replicas + spec.spare) * await aside(lambda: checkpoint_bytes(spec.path), limit_s=SIZE_LIMIT_S)
         except TimeoutError:
             self._around.console.say("framehost", f"{spec.path} could not be measured within {SIZE_LIMIT_S:g} s")
             return 0
@@ -175,17 +175,24 @@ class Fleet:
         if self._weighs:
             self._spawn(self._measure(hosts))
 
+    def host_warm(self, slot: HostSlot) -> None:
+        hosts = self._deployments[slot.life.spec.id]
+        hosts.relieve()
+        if self._weighs:
+            self._spawn(self._measure(hosts))
+
     def host_died(self, slot: HostSlot, how: str) -> None:
         self._died(slot.life.spec.name, how)
 
     def host_changed(self, slot: HostSlot) -> None:
         hosts = self._deployments[slot.life.spec.id]
+        hosts.relieve()
         life = self._around.life
         # One that a swap cannot start keeps its room until the swap has said who gets it.
         if hosts.failed is not None and hosts.role.state is not Role.COMING and not life.stopping:
             self.residency.broken(hosts.spec.id)
         hosts.notice()
-        if slot.life.failed is None or life.stopping:
+        if slot.life.failed is None or slot.life.replica is None or life.stopping:
             return
         if life.open:
             self.give_up_when_none_is_left()

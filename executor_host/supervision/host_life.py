@@ -8,11 +8,13 @@ protocol/states.py. What a host says is foreign: whatever is wrong with it ends 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from executor_host.launch.base import ProcessExit
 from executor_host.supervision.console import Console
+from executor_host.supervision.host_effects import Effects
 from executor_host.supervision.incarnation import Incarnation, Launched
 from executor_host.supervision.policy import RestartPolicy
 from protocol import addresses
@@ -25,56 +27,13 @@ from protocol.models import DeploymentSpec, HostStanding
 from protocol.states import SLOT, HostEvent, HostState, Machine, SlotEvent, SlotState
 
 
-class Effects(Protocol):
-    """What a slot does to the world. None of these calls the slot back before it returns."""
-
-    def launch(self, incarnation: str) -> None:
-        """Make a process; `launched`, or `ended` without one, follows."""
-
-    def abandon(self) -> None:
-        """Wait no longer for a process that another machine would start; `ended` follows."""
-
-    def tell(self, message: Message) -> None:
-        """Send to the process, on its control lane."""
-
-    def terminate(self) -> None:
-        """Ask the process to end by a signal."""
-
-    def take_stacks(self) -> None:
-        """Have the process write its stacks; `stacks_taken` follows."""
-
-    def kill(self) -> None:
-        """End the process; `ended` follows."""
-
-    def wait(self, seconds: float) -> None:
-        """`waited` follows, unless `wait_no_more` comes first."""
-
-    def wait_no_more(self) -> None:
-        """Forget the wait."""
-
-    def tell_front(self, message: Message) -> None:
-        """Send to the front, if there is one."""
-
-    def ready(self) -> None:
-        """The host is ready, and the front has accepted it."""
-
-    def died(self, how: str) -> None:
-        """A process has ended without being asked to."""
-
-    def changed(self) -> None:
-        """A process has ended, and what follows is decided."""
-
-    def rests(self) -> None:
-        """Nothing runs here, and nothing will by itself."""
-
-
 class HostLife:
     """The decisions of one slot."""
 
     def __init__(
         self,
         spec: DeploymentSpec,
-        replica: int,
+        replica: int | None,
         effects: Effects,
         policy: RestartPolicy,
         *,
@@ -82,7 +41,8 @@ class HostLife:
         clock: Callable[[], float],
         mint: Callable[[], str],
     ) -> None:
-        """`clock`: in seconds, standing still between looks. `mint`: a name that no incarnation has had."""
+        """`replica`: which one's host is here; None: a spare. `clock`: in seconds, standing still between looks.
+        `mint`: a name that no incarnation has had."""
         self.spec = spec
         self.replica = replica
         self.policy = policy
@@ -112,6 +72,16 @@ class HostLife:
         self.policy.begin(trial=trial)
         self.slot.advance(SlotEvent.START)
         self._launch()
+
+    def take(self, replica: int) -> None:
+        """The spare that is here becomes the host of a replica, whose own is gone."""
+        self.replica = replica
+        if self.current.brings is not None:
+            self._offer(self.current.brings, replica)
+
+    def stand_by(self) -> None:
+        """The replica has another host: what is started here from now on is a spare."""
+        self.replica = None
 
     def hasten(self) -> None:
         """A request or an operator insists: what waits for its next start is started now."""
@@ -185,16 +155,24 @@ class HostLife:
         if isinstance(message, Welcome):
             current.welcomed()
         elif isinstance(message, Progress):
+            stage = "" if current.progress is None else current.progress.stage
             current.progressed(message, now)
-            self._console.progress(self.source, message.stage, message.fraction, message.note)
+            if current.may_be_said(is_line=message.stage != stage):
+                self._console.progress(self.source, message.stage, message.fraction, message.note)
         elif isinstance(message, Ready):
             self._is_ready(message)
         elif isinstance(message, Failure):
-            self._console.say(self.source, message.message)
+            if current.may_be_said():
+                self._console.say(self.source, message.message)
             if message.fatal:
                 current.ends(now)
         elif isinstance(message, Bye):
             current.ends(now)
+
+    def malformed(self, error: str) -> None:
+        """The process says something on its control lane that is no message."""
+        if self.current.may_be_said():
+            self._console.say(self.source, f"sent something that is no message: {error}")
 
     def judged(self, refusal: str) -> None:
         """The front has looked at what the host brings: "", or why it cannot be served."""
@@ -228,21 +206,21 @@ class HostLife:
         current, policy = self.current, self.policy
         clean = ended.status == HostExit.CLEAN
         current.exited(clean=clean)
-        self._console.settled(self.source)
+        self._console.finished(self.source)
         how = ended.describe(cause=current.cause, resident_bytes=current.resident_bytes)
         if ended.status == HostExit.LOST:
             how, words = words, ""
         if self.slot.state is SlotState.LEAVING:
-            current.up = None
             self.slot.advance(SlotEvent.GONE)
             self._tell_down(ended, taken)
             self._effects.changed()
             self._effects.rests()
             return
         ready_for = None if current.ready_at is None else self._clock() - current.ready_at
-        status = HostExit.CONFIGURATION if current.refused else ended.status
+        # Who else dials in may bring something better; what is started here would bring the same again.
+        status = HostExit.CONFIGURATION if current.refused and not self.spec.remote else ended.status
         delay = policy.after_death(status=status, ready_for_s=ready_for)
-        if delay is not None and self.spec.remote:
+        if delay is not None and self.spec.remote and not current.refused:
             delay = 0.0  # nothing is started: the next one that dials in is welcome
         self.last_death = f"{how}\n{words}".strip()
         self._effects.died(how)
@@ -250,7 +228,6 @@ class HostLife:
             self.failed, self.unusable = how, status == HostExit.CONFIGURATION
             if words and ended.signal is None:  # what a killed process says last are its stacks
                 self.failed += f": {words.splitlines()[-1]}"
-        current.up = None
         self.slot.advance(SlotEvent.GIVE_UP if delay is None else SlotEvent.DIE)
         self._waits_s = delay or 0.0
         self._tell_down(ended, taken)
@@ -299,6 +276,11 @@ class HostLife:
         return self.current.up is not None and self.current.accepted
 
     @property
+    def warm(self) -> bool:
+        """Whether a spare is ready to become the host of a replica."""
+        return self.replica is None and self.current.brings is not None and self.slot.state is SlotState.RUNNING
+
+    @property
     def pid(self) -> int:
         """Of the process that runs here, 0 when none does."""
         return self.current.process.pid if self.current.process is not None and self.current.lives else 0
@@ -331,7 +313,8 @@ class HostLife:
         return {
             "model": self.spec.name,
             "deployment": self.spec.id,
-            "replica": self.replica,
+            "replica": self.spec.replicas if self.replica is None else self.replica,
+            "spare": self.replica is None,
             "family": self.spec.family,
             "state": self.state,
             "incarnation": current.name,
@@ -362,7 +345,7 @@ class HostLife:
             return
         up = HostUp(
             deployment=self.spec.id,
-            replica=self.replica,
+            replica=self.replica or 0,
             incarnation=current.name,
             control=process.control,
             data=message.address,
@@ -377,9 +360,18 @@ class HostLife:
             return
         current.ready(up, self._clock())
         self.load_s = current.load_s
-        self._console.settled(self.source)
-        self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}")
-        self._effects.tell_front(up)
+        self._console.finished(self.source)
+        spare = ", a spare" if self.replica is None else ""
+        self._console.say(self.source, f"ready in {self.load_s:.2f} s, {process.where}{spare}")
+        if self.replica is None:
+            self.policy.ready()
+            self._effects.warm()
+        else:
+            self._offer(up, self.replica)
+
+    def _offer(self, brings: HostUp, replica: int) -> None:
+        self.current.up = dataclasses.replace(brings, replica=replica)
+        self._effects.tell_front(self.current.up)
 
     @property
     def _back_in_s(self) -> float:
@@ -387,19 +379,20 @@ class HostLife:
         return float(self.load_s + self._waits_s) if self.last_death else 0.0
 
     def _tell_down(self, ended: ProcessExit | None, taken: dict[str, int] | None) -> None:
-        self._effects.tell_front(self._down(ended, taken))
-
-    def _down(self, ended: ProcessExit | None, taken: dict[str, int] | None) -> HostDown:
-        return HostDown(
-            deployment=self.spec.id,
-            replica=self.replica,
-            incarnation=self.current.name,
-            exit=None if ended is None or ended.status is None else int(ended.status),
-            signal="" if ended is None else ended.signal_name,
-            last_words=self.last_death[:MAX_TEXT_CHARS],
-            will_restart=self.slot.state.expected,
-            retry_after_s=self._back_in_s,
-            taken=taken,
+        if self.replica is None:
+            return  # the front has never heard of it
+        self._effects.tell_front(
+            HostDown(
+                deployment=self.spec.id,
+                replica=self.replica,
+                incarnation=self.current.name,
+                exit=None if ended is None or ended.status is None else int(ended.status),
+                signal="" if ended is None else ended.signal_name,
+                last_words=self.last_death[:MAX_TEXT_CHARS],
+                will_restart=self.slot.state.expected,
+                retry_after_s=self._back_in_s,
+                taken=taken,
+            )
         )
 
     def __repr__(self) -> str:

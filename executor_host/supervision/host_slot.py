@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import zmq
 
 from executor_host.launch import stacks
+from executor_host.launch.aside import aside
 from executor_host.launch.base import (
     LAST_WORDS_CHARS,
     Connection,
@@ -39,6 +40,9 @@ from protocol.exits import HostExit
 from protocol.frames import decode, encode
 from protocol.messages import Hello, Lane, Message, Ready
 from protocol.models import DeploymentSpec
+
+REMOVE_LIMIT_S = 10.0
+"""How long the removal of an incarnation's directory may take. It has two sockets in it."""
 
 Receive = Callable[[list[bytes]], None]
 
@@ -69,6 +73,9 @@ class Listener(Protocol):
     def host_ready(self, slot: HostSlot) -> None:
         """A host is warm, and the front has accepted it."""
 
+    def host_warm(self, slot: HostSlot) -> None:
+        """A spare is ready."""
+
     def host_died(self, slot: HostSlot, how: str) -> None:
         """A host ended without being asked to."""
 
@@ -79,7 +86,7 @@ class Listener(Protocol):
 class HostSlot:
     """One replica's slot: at most one process at a time."""
 
-    def __init__(self, around: Surroundings, spec: DeploymentSpec, replica: int, listener: Listener) -> None:
+    def __init__(self, around: Surroundings, spec: DeploymentSpec, replica: int | None, listener: Listener) -> None:
         # A remote host is not started by us: every next one that dials in is welcome, and is counted.
         limits = RestartLimits(budget=sys.maxsize if spec.remote else around.restarts, endless=True)
         self.life = HostLife(
@@ -95,8 +102,8 @@ class HostSlot:
         self._spec = spec
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._running: asyncio.Future[None] | None = None
-        """Until nothing runs here."""
+        self.end: asyncio.Future[None] | None = None
+        """Done when nothing runs here, and nothing will by itself; None: nothing ever has."""
         self._launching: asyncio.Future[ProcessHandle] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._directory = Path()
@@ -105,11 +112,15 @@ class HostSlot:
         self._control: Connection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, *, trial: bool = False) -> asyncio.Future[None]:
-        """As `HostLife.start`; done when nothing runs here, and nothing will by itself."""
-        self._running = self._loop.create_future()
+    def start(self, *, trial: bool = False) -> None:
+        """As `HostLife.start`."""
+        self.end = self._loop.create_future()
         self.life.start(trial=trial)
-        return self._running
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is here, or will be by itself."""
+        return self.end is not None and not self.end.done()
 
     def look(self) -> None:
         """See from outside how the process is."""
@@ -129,7 +140,8 @@ class HostSlot:
 
     def report(self) -> dict[str, Any]:
         """This slot's part of `framehost status`."""
-        return {**self.life.report(), "rss_bytes": resident_bytes(self.life.pid)}
+        threads = None if self._handle is None else self._handle.threads
+        return {**self.life.report(), "rss_bytes": resident_bytes(self.life.pid), "threads": threads}
 
     # Effects of its life
 
@@ -173,6 +185,9 @@ class HostSlot:
     def ready(self) -> None:
         self._listener.host_ready(self)
 
+    def warm(self) -> None:
+        self._listener.host_warm(self)
+
     def died(self, how: str) -> None:
         self._listener.host_died(self, how)
 
@@ -180,8 +195,8 @@ class HostSlot:
         self._listener.host_changed(self)
 
     def rests(self) -> None:
-        if self._running is not None and not self._running.done():
-            self._running.set_result(None)
+        if self.end is not None and not self.end.done():
+            self.end.set_result(None)
 
     # One process
 
@@ -195,7 +210,7 @@ class HostSlot:
             await asyncio.wait([self._launching])
             launching, self._launching = self._launching, None
             if launching.cancelled():
-                shutil.rmtree(directory, ignore_errors=True)
+                self._spawn(self._remove(directory))
                 self.life.ended(ProcessExit(HostExit.CLEAN, None))  # the stop came while we waited for a host
                 return
             handle = launching.result()
@@ -212,7 +227,7 @@ class HostSlot:
             if self._control is not None:
                 self._control.close()
                 self._control = None
-            shutil.rmtree(directory, ignore_errors=True)
+            self._spawn(self._remove(directory))
         self.life.ended(ended, handle.last_words()[-LAST_WORDS_CHARS:], handle.taken())
 
     def _connect(self, handle: ProcessHandle) -> None:
@@ -253,12 +268,19 @@ class HostSlot:
         try:
             message = decode(frames, lane=Lane.CONTROL, incarnation=self.life.current.name).message
         except ProtocolError as error:
-            self._around.console.say(self.life.source, f"sent something that is no message: {error}")
+            self.life.malformed(str(error))
             return
         if isinstance(message, Ready) and not self._can_be_dialled():
             self.life.unreachable()  # better now than when it serves
             return
         self.life.heard(message)
+
+    async def _remove(self, directory: Path) -> None:
+        """Nothing waits for it: what a host has left there may be much, or on a disk that hangs."""
+        try:
+            await aside(lambda: shutil.rmtree(directory, ignore_errors=True), limit_s=REMOVE_LIMIT_S)
+        except TimeoutError:
+            self._around.console.say("framehost", f"{directory} could not be removed within {REMOVE_LIMIT_S:g} s")
 
     async def _dump(self, handle: ProcessHandle, incarnation: str) -> None:
         self.life.stacks_taken(incarnation, await stacks.dump(handle))

@@ -32,6 +32,8 @@ class Hosts:
         self.spec = spec
         self.role = Machine(ROLES, role)
         self.slots = [HostSlot(around, spec, replica, listener) for replica in range(spec.replicas)]
+        self.spare = HostSlot(around, spec, None, listener) if spec.spare else None
+        """The host that takes over when one of the others dies; None: there is to be none."""
         self.present = True
         """Whether its hosts are there or being started, and are not about to be stopped for room."""
         self.refusal = ""
@@ -40,31 +42,36 @@ class Hosts:
         """The front has said that no request needs its hosts, since it was held, retired or to leave."""
         self.begun = asyncio.Event()
         """Since it was wanted: it is being started, or cannot be."""
-        self.settled = asyncio.Event()
+        self.resolved = asyncio.Event()
         """Since it was wanted: every host has been ready, or one will not be."""
-        self._running: list[asyncio.Future[None]] = []
 
     def start(self, *, trial: bool = False) -> None:
         """Start every host. Only when none runs. `trial` as `HostSlot.start`."""
         assert not self.running, f"{self.spec.id} is running already"
-        self.settled.clear()
+        self.resolved.clear()
         self.begun.set()
         self.present, self.refusal = True, ""
-        self._running = [slot.start(trial=trial) for slot in self.slots]
+        for slot in self.slots:
+            slot.start(trial=trial)
+
+    @property
+    def everywhere(self) -> list[HostSlot]:
+        """All slots: of the replicas, and of the spare."""
+        return self.slots if self.spare is None else [*self.slots, self.spare]
 
     def insist(self) -> None:
         """A request waits for it: what has failed is tried again, and what waits for its next start is started now."""
-        self.settled.clear()
-        for number, slot in enumerate(self.slots):
-            if slot.life.slot.state is SlotState.FAILED and self.running:
-                self._running[number] = slot.start()
+        self.resolved.clear()
+        for slot in self.slots:
+            if slot.life.slot.state is SlotState.FAILED:
+                slot.start()
             slot.life.hasten()
         self.notice()
 
     @property
     def running(self) -> bool:
         """Whether a process of it is there, or will be again by itself."""
-        return any(not running.done() for running in self._running)
+        return any(slot.running for slot in self.everywhere)
 
     @property
     def ready(self) -> bool:
@@ -104,9 +111,26 @@ class Hosts:
         return next((slot.life.state for slot in self.slots if slot.life.failed is None), "failed")
 
     def notice(self) -> None:
-        """A slot has changed: tell those that wait for it."""
+        """A slot has changed: tell those that wait for it. The spare comes after those that are needed."""
         if self.complete or self.trouble:
-            self.settled.set()
+            self.resolved.set()
+        spare = self.spare
+        at_work = self.complete and all(slot.life.slot.state is SlotState.RUNNING for slot in self.slots)
+        if at_work and spare is not None and spare.life.slot.state is SlotState.EMPTY:
+            spare.start()
+
+    def relieve(self) -> None:
+        """Let a warm spare take over from a replica's host that is gone, whose slot is the spare's from now on."""
+        spare = self.spare
+        if spare is None or not spare.life.warm:
+            return
+        for replica, slot in enumerate(self.slots):
+            if slot.life.up is None and (slot.life.slot.state.expected or slot.life.failed is not None):
+                self.slots[replica], self.spare = spare, slot
+                slot.life.policy.exchange_counts(spare.life.policy)
+                slot.life.stand_by()
+                spare.life.take(replica)
+                return
 
     def become(self, event: RoleEvent) -> None:
         """Change its role; the front is told by the next table. Raises `BadTransition`."""
@@ -122,7 +146,7 @@ class Hosts:
         """There cannot be room for it."""
         self.present, self.refusal = False, why
         self.begun.set()
-        self.settled.set()
+        self.resolved.set()
 
     async def resident_bytes(self) -> int:
         """What its processes on this machine, and whatever they have started, have in memory now."""
@@ -130,18 +154,18 @@ class Hosts:
 
     @property
     def _groups(self) -> list[int]:
-        return [] if self.spec.remote else [slot.life.pid for slot in self.slots if slot.life.pid]
+        return [] if self.spec.remote else [slot.life.pid for slot in self.everywhere if slot.life.pid]
 
     def begin_stop(self) -> None:
         """No process is started any more; those that are there go on."""
-        for slot in self.slots:
+        for slot in self.everywhere:
             slot.life.begin_stop()
 
     def ask_to_stop(self, budget_s: float) -> None:
         """Have every host finish what it executes and go; no new ones are started."""
-        for slot in self.slots:
+        for slot in self.everywhere:
             slot.life.stop(budget_s)
-        self.settled.set()
+        self.resolved.set()
 
     async def stop(self, budget_s: float) -> Freed:
         """Ask, wait, kill what is left after `budget_s` seconds; until every process is reaped and its memory is back.
@@ -151,27 +175,27 @@ class Hosts:
         groups = self._groups
         before = await _measured(groups)
         self.ask_to_stop(budget_s)
-        if self._running:
-            await asyncio.wait(self._running, timeout=budget_s + STOP_MARGIN_S)
+        if ends := self.ends:
+            await asyncio.wait(ends, timeout=budget_s + STOP_MARGIN_S)
             self.kill()
-            await asyncio.wait(self._running)
+            await asyncio.wait(ends)
         held = await freed(lambda: _measured(groups), limit_s=FREED_LIMIT_S)
         return Freed(before, held)
 
     def give_up(self, cause: str) -> None:
         """End every process that is not ready. Only of a trial, which is not started again."""
-        for slot in self.slots:
+        for slot in self.everywhere:
             slot.life.give_up(cause)
 
     def kill(self) -> None:
         """End every process now."""
-        for slot in self.slots:
+        for slot in self.everywhere:
             slot.kill()
 
     @property
     def ends(self) -> list[asyncio.Future[None]]:
         """Done when nothing of it runs."""
-        return self._running
+        return [slot.end for slot in self.everywhere if slot.end is not None]
 
     def row(self) -> dict[str, Any]:
         """What the front is told of it."""

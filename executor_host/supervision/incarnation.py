@@ -15,6 +15,10 @@ EXIT_LIMIT_S = 10.0
 """How long a host may still be there after it has said that it ends. Giving a model's memory back takes less."""
 
 
+LINES_SAID = 100
+"""How many lines of the log one process may have by what it says on its control lane. A load has a dozen stages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What the launcher says of a process that it has made, or found."""
@@ -41,8 +45,10 @@ class Incarnation:
         """None until there is one."""
         self.started = self.progressed_at = now
         self.ready_at: float | None = None
+        self.brings: HostUp | None = None
+        """What a front would be told of it, once it is ready."""
         self.up: HostUp | None = None
-        """What the front is told of it, once it is ready."""
+        """What the front has been told of it."""
         self.accepted = False
         """Whether the front has accepted what it brings."""
         self.progress: Progress | None = None
@@ -55,6 +61,7 @@ class Incarnation:
         """Whether what it brings cannot be used: the next one would bring the same."""
         self.ending_since: float | None = None
         """When it said that it ends."""
+        self._said = 0
 
     def launched(self, process: Launched, now: float) -> None:
         """There is a process. What came before was waiting for it, and is no part of its load."""
@@ -81,11 +88,17 @@ class Incarnation:
                 self.machine.advance(event)
         return self.machine.allows(HostEvent.READY)
 
-    def ready(self, up: HostUp, now: float) -> None:
+    def ready(self, brings: HostUp, now: float) -> None:
         """It has made a real decision, and can be dialled."""
         self.machine.advance(HostEvent.READY)
         self.ready_at = now
-        self.up = up
+        self.brings = brings
+
+    def may_be_said(self, *, is_line: bool = True) -> bool:
+        """Whether one more line of it belongs into the log; one that sends without an end must not fill it. Not
+        `is_line`: it only moves a bar that is there."""
+        self._said += is_line
+        return self._said <= LINES_SAID
 
     def ends(self, now: float) -> None:
         """It has said that it ends."""
@@ -94,13 +107,14 @@ class Incarnation:
 
     def exited(self, *, clean: bool) -> None:
         """Its process is gone."""
-        if not self.machine.state.settled:
+        self.brings = self.up = None
+        if not self.machine.state.final:
             self.machine.advance(HostEvent.EXIT_CLEAN if clean else HostEvent.EXIT)
 
     @property
     def lives(self) -> bool:
         """Whether there is a process."""
-        return self.process is not None and not self.machine.state.settled
+        return self.process is not None and not self.machine.state.final
 
     @property
     def load_s(self) -> float:

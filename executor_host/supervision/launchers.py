@@ -34,18 +34,20 @@ class Launchers:
         context: zmq.Context[zmq.Socket[bytes]],
         *,
         hidden: Collection[str],
+        share: int,
         where: RemoteHosts | None,
         dialling_in: Mapping[str, str],
         epoch: str,
     ) -> None:
-        """`hidden`: variables of the environment that are not for hosts. `where` hosts dial in that others start, and
+        """`hidden`: variables of the environment that are not for hosts. `share`: threads of a host of
+        this machine whose model does not say how many. `where` hosts dial in that others start, and
         `dialling_in`, the family of each model that has such. `epoch`: of this supervisor. Raises `HostsUnusable`."""
         self._console = console
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._epoch = epoch
         self._hidden = hidden
-        self._local = LocalLauncher(console.say, hidden=hidden)
+        self._local = LocalLauncher(console.say, hidden=hidden, share=share)
         self._remote = None if where is None else self._take_hosts(where, dialling_in)
 
     def _take_hosts(self, where: RemoteHosts, families: Mapping[str, str]) -> RemoteLauncher:

@@ -101,5 +101,10 @@ class RestartPolicy:
             "(a minute of being ready makes them whole)"
         )
 
+    def exchange_counts(self, other: RestartPolicy) -> None:
+        """Let what has been counted stay with a replica whose host is in another slot from now on."""
+        self.restarts, other.restarts = other.restarts, self.restarts
+        self.request_deaths, other.request_deaths = other.request_deaths, self.request_deaths
+
     def __repr__(self) -> str:
         return f"<RestartPolicy restarts={self.restarts} in_a_row={self._in_a_row}/{self._limits.budget}>"

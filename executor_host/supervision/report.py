@@ -119,7 +119,7 @@ class Reports:
             "front": front,
             "swaps": self._swaps,
             "deaths": list(self._deaths.recent),
-            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.slots],
+            "hosts": [self._row(hosts, slot) for hosts in self._fleet for slot in hosts.everywhere],
         }
 
     def health(self) -> Health:

@@ -24,6 +24,7 @@ from executor_host.supervision.life import ServerLife
 from executor_host.supervision.listeners import Listeners, url_of
 from executor_host.supervision.orders import Orders
 from executor_host.supervision.probes import ProbeServer
+from executor_host.supervision.systemd import ServiceManager
 from protocol.exits import HostExit, ServeExit
 from protocol.messages import Drain
 from protocol.models import DeploymentSpec
@@ -49,6 +50,7 @@ class Parts:
     orders: Orders
     renewal: DirectoryRenewal
     probes: ProbeServer | None
+    manager: ServiceManager
     close: Sequence[Callable[[], None]]
     """What holds something of the system, closed in this order when every process has ended."""
     last_lines: Callable[[], None]
@@ -91,6 +93,7 @@ class Server:
         life.watch(looking)
         parts.front.life.start()
         await life.asked_to_stop()
+        parts.manager.stopping("stopping: open requests are finished first")
         opening.cancel()
         parts.orders.give_up()
         drained = await self._drain()
@@ -120,6 +123,8 @@ class Server:
         while not all(hosts.complete for hosts in residents):
             await fleet.progressed.wait()
             fleet.progressed.clear()
+        if parts.life.stopping:
+            return
         parts.life.warm()
         fleet.publish()
         await parts.front.served.wait()
@@ -129,10 +134,12 @@ class Server:
             say("framehost", f"operators' orders are taken at {parts.listeners.admin.url}/admin")
         names = ", ".join(f"{spec.name} ({spec.family})" for spec, _ in self._models)
         say("framehost", f"serving {names} at {parts.listeners.main.url} ({parts.life.uptime_s:.2f} s after the start)")
+        parts.manager.ready(f"serving {names} at {parts.listeners.main.url}")
 
     async def _look(self) -> None:
         parts = self._parts
         while True:
+            parts.manager.alive()
             parts.clock.look()
             parts.front.look()
             parts.fleet.look()

@@ -132,7 +132,7 @@ def identities(target: Target) -> dict[str, str]:
     """A digest of what the server says of each model's weights, by the model's name; empty when it does not say."""
     connection = target.connect()
     try:
-        connection.request("GET", f"{target.path.rpartition('/')[0]}/models", headers=dict(target.headers))
+        connection.request("GET", target.at(f"{target.path.rpartition('/')[0]}/models"), headers=dict(target.headers))
         response = connection.getresponse()
         listed = json.loads(response.read())["models"] if response.status == 200 else []
         return {

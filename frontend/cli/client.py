@@ -86,6 +86,14 @@ def headers(key_file: str | None, environment: Mapping[str, str] = os.environ) -
     return {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
 
 
+def ours(body: bytes) -> bool:
+    """Whether an error is a framehost's, and not of something between it and us."""
+    try:
+        return "detail" in json.loads(body)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
 def said(body: bytes) -> str:
     """What the server said was wrong, whichever error shape it used."""
     try:

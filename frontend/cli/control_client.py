@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,8 @@ class ControlClient:
 def connected(port: int) -> Iterator[ControlClient]:
     """A line to the supervisor behind `port`. Raises `NotRunning`."""
     directory = addresses.runtime_directory(port)
+    if problem := not_ours(directory):
+        raise NotRunning(f"{problem}; what is in it is not asked, and gets no orders")
     info, lock = directory / addresses.INFO_NAME, directory / addresses.LOCK_NAME
     if not locked(lock):
         raise NotRunning(_not_there(port))
@@ -83,12 +86,32 @@ def _not_there(port: int) -> str:
     here = addresses.runtime_directory(port)
     for base in USUAL_BASES:
         there = addresses.runtime_directory(port, base=base)
-        if there != here and locked(there / addresses.LOCK_NAME):
+        if there != here and not not_ours(there) and locked(there / addresses.LOCK_NAME):
             return f"the framehost on port {port} has another XDG_RUNTIME_DIR; ask with XDG_RUNTIME_DIR={base}"
     return (
         f"no framehost of this user is running on port {port} (looked in {here}); "
         f"start one with: framehost serve --port {port}"
     )
+
+
+def not_ours(directory: Path) -> str:
+    """Why a server's runtime directory cannot be trusted; "" when it can, or is not there.
+
+    Where there is no XDG_RUNTIME_DIR it is in /tmp, where any user may make one of our name: behind it would be a
+    server of theirs, which is told our orders and tells us what to print.
+    """
+    for place in (directory.parent, directory):
+        try:
+            found = place.lstat()
+        except OSError:
+            return ""
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{place} is no directory"
+        if found.st_uid != os.getuid():
+            return f"{place} belongs to another user (uid {found.st_uid})"
+        if found.st_mode & 0o077:
+            return f"{place} can be used by others (mode {stat.S_IMODE(found.st_mode):04o}; 0700 is this user's alone)"
+    return ""
 
 
 def locked(path: Path) -> bool:

@@ -14,7 +14,7 @@ from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Any
 
-from frontend.cli import client
+from frontend.cli import client, ways
 from frontend.cli.client import MAX_STRANGE_CHARS, UsageError
 from frontend.cli.terminal import padded, short, visible, width
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     except UnicodeError:
         return _say("the options and the state have to be UTF-8 text", 2)
     try:
-        status, content = _ask(request, arguments.timeout)
+        status, content, moved = _ask(request, arguments.timeout)
     except (InvalidURL, ValueError):
         return _say(f"{arguments.url} is not an http address", 2)
     except HTTPException as error:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _say(f"no answer from {arguments.url} within the --timeout of {arguments.timeout:g} s", 1)
         return _say(f"{client.unreachable(arguments.url, error)}; start a server with: framehost serve", 1)
     if status != 200:
-        return _say(f"{status}: {client.said(content)}", 1)
+        return _say(moved or f"{status}: {client.said(content)}", 1)
     if arguments.json:
         return _write(content)
     try:
@@ -99,14 +99,15 @@ def _request(arguments: argparse.Namespace) -> urllib.request.Request:
     return urllib.request.Request(address, content, client.headers(arguments.key_file))  # noqa: S310 - it is http
 
 
-def _ask(request: urllib.request.Request, timeout: float) -> tuple[int, bytes]:
-    """Status and body of whatever answers."""
+def _ask(request: urllib.request.Request, timeout: float) -> tuple[int, bytes, str]:
+    """Status and body of whatever answers, and what to say if that sends us elsewhere."""
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
-            return response.status, response.read()
+        with ways.opener(request.full_url).open(request, timeout=timeout) as response:
+            return response.status, response.read(), ""
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, error.read()
+            moved = ways.elsewhere(error.code, error.headers) if error.code in ways.REDIRECTS else ""
+            return error.code, error.read(), moved
 
 
 def _encoded(text: str) -> bytes:

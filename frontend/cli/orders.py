@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from frontend.cli.control_client import NotRunning, connected
+from frontend.cli.terminal import visible
 from protocol.messages import Order, Outcome, Progress
 
 STATUS = {"done": 0, "failed": 1, "conflict": 1, "unknown": 2, "invalid": 2}
@@ -90,21 +91,21 @@ def carry_out(port: int, order: Order) -> int:
             while not isinstance(message := supervisor.hear(patient=received), Outcome):
                 received = True
                 if isinstance(message, Progress) and message.note:
-                    print(message.note, flush=True)
+                    print(visible(message.note), flush=True)
     except NotRunning as error:
         later = f"; the {order.action} may be carried out when it goes on" if given and not received else ""
-        print(f"framehost: {error}{later}", file=sys.stderr)
+        print(f"framehost: {visible(str(error))}{later}", file=sys.stderr)
         return STATUS["failed"]
     except KeyboardInterrupt:
         then = f"the {order.action} of {order.model} goes on in the server" if given else "nothing was ordered"
         print(f"framehost: interrupted; {then}", file=sys.stderr)
         return INTERRUPTED
     if message.code == "done":
-        print(message.message)
+        print(visible(message.message))
         if "gap_s" in message.report:
             print(f"{message.report['total_s']:.2f} s; newcomers waited {message.report['gap_s']:.2f} s")
     else:
-        print(f"framehost: {message.message}", file=sys.stderr)
+        print(f"framehost: {visible(message.message)}", file=sys.stderr)
     return STATUS[message.code]
 
 

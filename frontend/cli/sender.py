@@ -1,8 +1,9 @@
 """Sends many requests over a few connections and gives their outcomes in the order of the requests.
 
 A thread and a connection per worker. What a server says that waiting may change (429, 503) is tried again when it
-said so, and so is a connection that failed, because a decision changes nothing; both within one budget of seconds per
-request. What no waiting changes ends everything: no server within the budget, or a key that is not valid.
+said so, as is what a proxy says of a server that is away (502, 504), and a connection that failed, because a decision
+changes nothing; all within one budget of seconds per request. What no waiting changes ends everything: no server within
+the budget, a key that is not valid, or an address that sends us elsewhere.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from frontend.cli import client
+from frontend.cli.ways import REDIRECTS, Way, elsewhere
 
 T = TypeVar("T")
 
 BUSY: Final = frozenset({429, 503})
+OF_A_PROXY: Final = frozenset({502, 504})
+"""What a proxy says while the server behind it is started again. A 504 of the server's own is an answer: the request
+had its time."""
+
 DENIED: Final = frozenset({401, 403})
 RETRY_AFTER_S: Final = (0.2, 30.0)
 """Bounds of a wait. The server names whole seconds from 1 on; a proxy in between may name anything."""
@@ -48,9 +54,7 @@ class Outcome:
 class Target:
     """Where requests go, what they carry, and how long they may take. Times in seconds."""
 
-    scheme: str
-    host: str
-    port: int | None
+    way: Way
     path: str
     headers: Mapping[str, str]
     timeout_s: float
@@ -60,14 +64,17 @@ class Target:
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], timeout_s: float, retry_s: float) -> Self:
         """The target at the server's address. Raises `UsageError` for one that is none."""
-        parts = urlsplit(client.endpoint(url))
-        assert parts.hostname is not None
-        return cls(parts.scheme, parts.hostname, parts.port, parts.path, headers, timeout_s, retry_s, url)
+        address = client.endpoint(url)
+        way = Way.to(address)
+        return cls(way, urlsplit(address).path, {**headers, **way.headers()}, timeout_s, retry_s, url)
 
     def connect(self) -> http.client.HTTPConnection:
         """A new connection, not yet opened."""
-        kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
-        return kind(self.host, self.port, timeout=self.timeout_s)
+        return self.way.open(self.timeout_s)
+
+    def at(self, path: str) -> str:
+        """What the request line says for `path`."""
+        return self.way.target(path)
 
 
 class Sender:
@@ -167,7 +174,7 @@ class Worker:
         give_up = self._clock() + self._target.retry_s
         while True:
             try:
-                status, retry_after, content = self._once(body)
+                response, content = self._once(body)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # A server that was never there is a wrong address, and not one that is being started again.
@@ -175,21 +182,25 @@ class Worker:
                     raise Stopped(client.unreachable(self._target.url, error)) from error
                 continue
             self._reached.set()
+            status = response.status
             if status in DENIED:
                 raise Stopped(f"{status}: {client.said(content)}")
-            if status not in BUSY or not self._pause(retry_after, give_up):
+            if status in REDIRECTS:
+                raise Stopped(elsewhere(status, response.headers))
+            waits = status in BUSY or (status in OF_A_PROXY and not client.ours(content))
+            if not waits or not self._pause(_seconds(response.getheader("Retry-After")), give_up):
                 return _outcome(status, content)
 
-    def _once(self, body: bytes) -> tuple[int, float, bytes]:
+    def _once(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         if self._connection is None:
             self._connection = self._target.connect()
         connection = self._connection
-        connection.request("POST", self._target.path, body, dict(self._target.headers))
+        connection.request("POST", self._target.at(self._target.path), body, dict(self._target.headers))
         response = connection.getresponse()
         content = response.read()
         if response.will_close:
             self.close()
-        return response.status, _seconds(response.getheader("Retry-After")), content
+        return response, content
 
     def _pause(self, seconds: float, give_up: float) -> bool:
         """Wait; False when there is no time left for another try."""

@@ -41,7 +41,8 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
     serve.add_argument(
         "--model", action="append", default=[], metavar="NAME=FAMILY[:PATH]",
         help="a model to serve: the name that requests say, its family, and its checkpoint where the family brings no "
-        "weights; may be given several times (default: the embedded model, sparrow=sparrow)",
+        "weights; may be given several times (default: minilm=embedding:minilm if it has been fetched, else "
+        "sparrow=sparrow)",
     )  # fmt: skip
     serve.add_argument("--config", metavar="FILE", help="a TOML file instead of --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
@@ -53,6 +54,17 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
         "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
     )
     serve.set_defaults(run=run)
+
+
+def hint(arguments: argparse.Namespace) -> str | None:
+    """What to say before a start that serves the tiny model because no other one was asked for and the better one is
+    not there; None otherwise."""
+    if arguments.config is not None or arguments.model or config.default_model() != "sparrow=sparrow":
+        return None
+    return (
+        f"no model was named: serving {config.EMBEDDED_MODEL}, the tiny one. A better one, 84 MB: "
+        f"framehost fetch {config.BEST_MODEL}, then start again"
+    )
 
 
 def configured(arguments: argparse.Namespace) -> Configuration:

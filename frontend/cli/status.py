@@ -10,6 +10,7 @@ from typing import Any
 
 from frontend.cli import watch
 from frontend.cli.control_client import NotRunning, connected
+from frontend.cli.terminal import visible
 from protocol.messages import Status
 
 
@@ -44,9 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         report = ask(arguments.port)
     except NotRunning as error:
-        print(f"framehost: {error}", file=sys.stderr)
+        print(f"framehost: {visible(str(error))}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if arguments.json else render(report))
+    # What a model has printed, or a host on another machine has said of itself, is in it.
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(map(visible, render(report).split("\n"))))
     return 0
 
 
@@ -96,11 +98,15 @@ def render(report: dict[str, Any]) -> str:
 
 def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
+    threads = f", {host['threads']} threads" if host.get("threads") else ""
     loaded = f", loaded in {host['load_s']:.2f} s" if host["load_s"] else ""
+    spare = " (a spare)" if host["spare"] else ""
+    by_requests = f" ({host['request_deaths']} caused by requests)" if host["request_deaths"] else ""
     lines = [
         (
             f"model   {host['model']} ({host['family']})  {host['state']}  deployment {watch.place(host)}, "
-            f"incarnation {host['incarnation']}, {where}{loaded}, restarts {host['restarts']}"
+            f"incarnation {host['incarnation']}{spare}, {where}{threads}{loaded}, "
+            f"restarts {host['restarts']}{by_requests}"
         )
     ]
     lines += _presence(host, watch.counts(host, front))

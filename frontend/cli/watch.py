@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from frontend.cli.terminal import visible
+
 INTERVAL_S = 1.0
 """Between two readings."""
 
@@ -165,7 +167,8 @@ def watch(read: Callable[[], list[str]]) -> int:
 
 def _show(lines: list[str], out: TextIO, live: bool) -> None:
     encoding = out.encoding or "utf-8"
-    lines = [line.encode(encoding, "replace").decode(encoding) for line in lines]
+    # What a model has printed is in it, and must not move the cursor.
+    lines = [visible(line).encode(encoding, "replace").decode(encoding) for line in lines]
     if live:
         window = shutil.get_terminal_size()
         # Line by line over the old picture, and the rest cleared: no flicker, and nothing left of a longer one.

@@ -89,11 +89,13 @@ class ApiKey:
 class Account:
     """What one key is using now. Its bounds outlive a reload of the file: what is in use stays counted."""
 
-    __slots__ = ("admin", "cost", "name", "requests")
+    __slots__ = ("admin", "cost", "name", "requests", "shares")
 
     def __init__(self, key: ApiKey) -> None:
         self.name: Final = key.name
         self.admin = key.admin
+        self.shares = False
+        """Whether there are others, to whom it has to leave something of every budget."""
         self.requests: BoundedAdmission | None = None
         self.cost: BoundedAdmission | None = None
         self.update(key)
@@ -224,6 +226,9 @@ class KeyRing:
                 account.update(key)
             accounts[self._inner(key.sha256)] = account
         self._accounts = accounts
+        several = len({account.name for account in accounts.values()}) > 1
+        for account in accounts.values():
+            account.shares = several
 
     def _inner(self, digest: bytes) -> bytes:
         return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()

@@ -40,6 +40,8 @@ def read(name: str, table: object, timeout_s: float, source: TomlDocument) -> Na
         remote=model.ray is not None if model.remote is None else model.remote,
     )
     _check_wire(model, name, key, source)
+    if model.spare and model.remote:
+        source.fail((*key, "spare"), "hosts elsewhere are not kept in reserve; give more replicas")
     if model.ray is not None and not model.remote:
         source.fail((*key, "remote"), "a model whose hosts Ray places is remote")
     _check_path(model, family, key, source)
@@ -50,6 +52,12 @@ def read(name: str, table: object, timeout_s: float, source: TomlDocument) -> Na
 def _check_name(name: str, key: Key, source: TomlDocument) -> None:
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         source.fail(key, f"a model name has 1..{MAX_NAME_CHARS} printable characters")
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        source.fail(
+            key,
+            "a model name with slashes has something between them and at both ends, as org/name has: "
+            "clients shorten the address of another one",
+        )
     if name in ALIASES:
         source.fail(key, f"{name!r} always means the default model, so no request could reach a model of this name")
     for prefix in PREFIXES.values():
@@ -145,5 +153,8 @@ def _completed(name: str, model: Model, family: families.Family, timeout_s: floa
         "execution_limit_s": limit_s or None,
         "load_limit_s": model.load_limit_s or None,
         "keep_alive_s": model.keep_alive_s or None,
+        "batch": model.batch or family.batch,
+        # A family's own dialect counts on one request in the host.
+        "look_ahead": family.look_ahead and model.native is None if model.look_ahead is None else model.look_ahead,
     }
     return NamedModel(name=name, **(structs.asdict(model) | filled))

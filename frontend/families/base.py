@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from frontend.errors import InternalError
-from frontend.requests.answers import Answer
+from frontend.requests.answers import Answer, tempered
 from frontend.requests.questions import DecisionRequest
 from protocol.options import NO_OPTIONS, OptionTable
 
@@ -69,9 +69,20 @@ class Decision:
         """Token counts as the response names them."""
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
 
+    def tempered(self, temperature: float) -> Decision:
+        """The same with every answer as `answers.tempered` has it."""
+        if temperature == 1.0:
+            return self
+        answers = tuple([(name, tempered(answer, temperature)) for name, answer in self.answers])
+        return replace(self, answers=answers)
+
 
 class Processor(ABC):
     """Prepares and finishes the requests of one deployment. Safe to call from several threads at once."""
+
+    temperature: float = 1.0
+    """Of the model's configuration, for `Decision.tempered`: applied to what `finish` and `settled` have returned, by
+    whoever calls them for the main port."""
 
     OPTIONS: ClassVar[OptionTable] = NO_OPTIONS
     """The options of the family: `Family.options`."""

@@ -47,10 +47,11 @@ def build(server: Server) -> web.Application:
     """The application behind the admin listener."""
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    app[ingress.UPLOADS] = server.uploads
     if server.keys is not None:
         app.middlewares.append(access.guard(server.keys, without=frozenset(), render=access.render_refusal))
     for path, handler in POST:
-        resource = app.router.add_resource(path)
+        resource = app.router.add_resource(routes.pattern(path))
         resource.add_route("POST", handler, expect_handler=ingress.expectation)
         resource.add_route("*", routes.method_not_allowed("POST"), expect_handler=ingress.expectation)
     app.router.add_route("*", "/{path:(?s:.*)}", _not_found, expect_handler=ingress.expectation)
@@ -109,7 +110,7 @@ def _check_sender(request: web.Request) -> None:
 async def _settings(request: web.Request) -> dict[str, Any]:
     """The JSON object of the body, empty for an empty one. Raises `RequestError`."""
     server = request.app[routes.SERVER]
-    with ingress.admit(request, server.ingress, MAX_BODY_BYTES) as permit:
+    with ingress.admit(request, MAX_BODY_BYTES) as permit:
         try:
             async with asyncio.timeout(server.limits.request_timeout_s):
                 body = await ingress.read_body(request, permit, MAX_BODY_BYTES)

@@ -36,7 +36,7 @@ POST = (
 )
 GET = (
     ("/v1/models", routes.models),
-    ("/v1/models/{name:[^/]+}", routes.model),
+    ("/v1/models/{name}", routes.model),
     ("/health", routes.health),
     ("/healthz", routes.alive),
     ("/metrics", exposition.metrics),
@@ -55,6 +55,7 @@ def build(server: Server, *, loopback: bool = False) -> web.Application:
     # The library's own body limit is a second one with a plain-text answer: ours is in ingress.py.
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    app[ingress.UPLOADS] = server.uploads
     if server.origins:
         app.middlewares.append(access.allow_origins(app, server.origins))
     if server.keys is not None:
@@ -62,7 +63,7 @@ def build(server: Server, *, loopback: bool = False) -> web.Application:
     guarded = names.guard(app, server, loopback=loopback, render=access.render_refusal)
 
     def add(path: str, method: str, handler: routes.Handler) -> None:
-        resource = app.router.add_resource(path)
+        resource = app.router.add_resource(routes.pattern(path))
         resource.add_route(method, guarded(handler), expect_handler=ingress.expectation)
         allowed = method
         if method == "GET":

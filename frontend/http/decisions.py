@@ -21,7 +21,7 @@ from frontend.http.events import EventStream
 from frontend.observation.record import RequestRecord
 from frontend.requests import strict_json
 from frontend.requests.questions import DecisionRequest
-from frontend.runtime.admission import BoundedAdmission, Permit
+from frontend.runtime.admission import Permit
 from frontend.runtime.signals import Admitted, Signal
 from frontend.serving import pipeline
 from frontend.serving.absorbing import Absorbing, Telling
@@ -36,6 +36,7 @@ class Exchange:
     """
 
     PARSES: ClassVar[bool] = True
+    SHARES: ClassVar[bool] = True
 
     __slots__ = ("_by_body", "_limits", "_record", "_request", "_stream", "asked", "dialect")
 
@@ -100,8 +101,8 @@ class Exchange:
     def alone(self, server: Server) -> Deployment | None:
         return server.only
 
-    def admit(self, ingress_: BoundedAdmission) -> Permit:
-        return ingress.admit(self._request, ingress_, self._limits.max_body_bytes)
+    def admit(self) -> Permit:
+        return ingress.admit(self._request, self._limits.max_body_bytes)
 
     async def upload(self, permit: Permit) -> bytes:
         return await ingress.read_body(self._request, permit, self._limits.max_body_bytes)
@@ -131,7 +132,7 @@ class Exchange:
         return family if self._stream is None else Telling(family, self._stream.answer)
 
     def finish(self, family: Processor, prepared: Prepared, outputs: Sequence[object], seconds: float) -> Decision:
-        return family.finish(prepared, outputs)
+        return family.finish(prepared, outputs).tempered(family.temperature)
 
     def timed_out(self, record: RequestRecord, budget_s: float) -> RequestError:
         doing = f"waited for {record.waits_for}" if record.waits_for else f"was {record.state.value}"

@@ -146,6 +146,12 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
     )
     abandoned = GaugeMetricFamily("framehost_units_abandoned", "Running units whose client has left.", labels=MODEL)
     units = CounterMetricFamily("framehost_units", "Units by their end.", labels=["model", "end"])
+    staged = GaugeMetricFamily("framehost_units_staged", "Units sent ahead and not begun with.", labels=MODEL)
+    joined = GaugeMetricFamily("framehost_units_joined", "Units that wait for the end of an equal one.", labels=MODEL)
+    batches = CounterMetricFamily("framehost_batches", "Batches sent, of one unit or more.", labels=MODEL)
+    saved = CounterMetricFamily(
+        "framehost_units_not_executed", "Units answered by an equal one, and how.", labels=["model", "by"]
+    )
     dropped = CounterMetricFamily("framehost_results_dropped", "Results whose client had left.", labels=MODEL)
     hostless = GaugeMetricFamily("framehost_requests_waiting_for_host", "Requests whose model loads.", labels=MODEL)
     late = CounterMetricFamily(
@@ -156,6 +162,11 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         depth.add_metric([model.name], scheduler.waiting)
         running.add_metric([model.name], scheduler.running)
         abandoned.add_metric([model.name], scheduler.abandoned)
+        staged.add_metric([model.name], scheduler.staged)
+        joined.add_metric([model.name], scheduler.joined)
+        batches.add_metric([model.name], scheduler.batches)
+        saved.add_metric([model.name, "joining"], scheduler.joins)
+        saved.add_metric([model.name, "answer_cache"], scheduler.answers_kept)
         for end in ("completed", "failed", "withdrawn"):
             units.add_metric([model.name, end], getattr(scheduler, end))
         dropped.add_metric([model.name], scheduler.dropped_results)
@@ -163,7 +174,25 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         for replica in model.replicas:
             if replica.link is not None:
                 late.add_metric([model.name, str(replica.replica)], replica.link.late + replica.link.unknown)
-    yield from (depth, running, abandoned, units, dropped, hostless, late)
+    yield from (depth, running, abandoned, staged, joined, batches, units, saved, dropped, hostless, late)
+    yield from _answer_caches(statistics)
+
+
+def _answer_caches(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    held = GaugeMetricFamily("framehost_answer_cache_bytes", "Bytes of answers that are kept.", labels=MODEL)
+    most = GaugeMetricFamily("framehost_answer_cache_limit_bytes", "Bytes of answers kept at most.", labels=MODEL)
+    asked = CounterMetricFamily(
+        "framehost_answer_cache_lookups", "Answers looked for, by result.", labels=["model", "result"]
+    )
+    evicted = CounterMetricFamily("framehost_answer_cache_evicted", "Answers dropped for others.", labels=MODEL)
+    for model in statistics:
+        kept = model.answers
+        held.add_metric([model.name], kept.size)
+        most.add_metric([model.name], kept.limit)
+        asked.add_metric([model.name, "hit"], kept.hits)
+        asked.add_metric([model.name, "miss"], kept.misses)
+        evicted.add_metric([model.name], kept.evicted)
+    yield from (held, most, asked, evicted)
 
 
 def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
@@ -228,6 +257,9 @@ class SupervisorCollector(Collector):
         memory.add_metric(["supervisor"], report["supervisor_rss_bytes"])
         yield memory
         restarts = CounterMetricFamily("framehost_host_restarts", "Hosts started after a death.", labels=REPLICA)
+        by_requests = CounterMetricFamily(
+            "framehost_host_request_deaths", "Deaths of hosts that a request caused.", labels=REPLICA
+        )
         resident = GaugeMetricFamily(
             "framehost_host_resident_memory_bytes", "Resident memory of hosts.", labels=REPLICA
         )
@@ -238,9 +270,16 @@ class SupervisorCollector(Collector):
             places.setdefault((host["model"], str(host["replica"])), []).append(host)
         for place, hosts in places.items():
             restarts.add_metric(place, sum(host["restarts"] for host in hosts))
+            by_requests.add_metric(place, sum(host["request_deaths"] for host in hosts))
             resident.add_metric(place, sum(host["rss_bytes"] for host in hosts))
             load.add_metric(place, max(host["load_s"] for host in hosts))
-        yield from (restarts, resident, load)
+        turns = CounterMetricFamily(
+            "framehost_model_turns", "How often a model made room although it was busy.", labels=MODEL
+        )
+        for model in {host["model"] for host in report["hosts"]}:
+            made = {host["deployment"]: host["turns"] for host in report["hosts"] if host["model"] == model}
+            turns.add_metric([model], sum(made.values()))
+        yield from (restarts, by_requests, resident, load, turns)
         swaps = CounterMetricFamily("framehost_swaps", "Swaps by their result.", labels=["model", "result"])
         for model, results in report["swaps"].items():
             for result, count in results.items():

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from frontend.errors import InvalidRequest, RequestError, UnknownModel
 from frontend.families.base import Decision
-from frontend.http import grammar
+from frontend.http import grammar, media
 from frontend.http.dialect import Rendered, count, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
 from frontend.limits import DEFAULTS, ServerLimits
@@ -49,11 +49,11 @@ def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> Decision
     fields = grammar.an_object(document)
     faults = Faults(limits)
     model = grammar.model(fields, faults)
-    media: list[str] = []
-    state = _text(fields.get("input", MISSING), "input", ("input",), faults, media)
+    found: list[str] = []
+    state = _text(fields.get("input", MISSING), "input", ("input",), faults, found)
     questions = grammar.question_map(fields.get("questions", MISSING), faults, _question)
     faults.refuse()
-    if media:
+    if found or media.in_body(fields):
         raise grammar.images_are_not_read()
     return DecisionRequest(None if model is None else model.removeprefix(PREFIX), state, questions)
 

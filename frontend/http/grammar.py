@@ -49,10 +49,21 @@ class Faults:
         return len(self.found) >= MAX_FAULTS
 
 
+UNSERVED: Final = {
+    "x_session": "a conversation that goes on from earlier requests",
+    "x_input_ids": "tokens instead of a text",
+}
+"""Fields that change what is asked. A client that sends one counts on it, so it is never ignored."""
+
+
 def an_object(document: object) -> dict[str, Any]:
-    """The body, which has to be an object. Raises `InvalidRequest`: any other value has no fields to look at."""
+    """The body, which has to be an object. Raises `InvalidRequest`: any other value has no fields to look at; and
+    `UsageError` for what would have the same text mean something else."""
     if not isinstance(document, dict):
         raise InvalidRequest.at((), f"the body is {kind_of(document)}; a JSON object is expected", "json_invalid")
+    for name, meaning in UNSERVED.items():
+        if document.get(name) is not None:
+            raise UsageError(f"{name}: {meaning}, which this server does not take; send the whole state as text")
     return document
 
 

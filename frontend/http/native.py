@@ -19,7 +19,7 @@ from frontend.families.base import Prepared
 from frontend.families.native import TIMED_OUT, TIMED_OUT_UPLOADING, UNAVAILABLE, NativeProfile, NativeRefusal
 from frontend.http import access, ingress, names, routes
 from frontend.observation.record import RequestRecord
-from frontend.runtime.admission import BoundedAdmission, Permit
+from frontend.runtime.admission import Permit
 from frontend.serving import pipeline
 from frontend.serving.absorbing import Absorbing
 from frontend.serving.deployment import Deployment
@@ -35,6 +35,7 @@ def build(server: Server, name: str, *, loopback: bool = False) -> web.Applicati
     this machine can connect."""
     app = web.Application(client_max_size=0)
     app[routes.SERVER] = server
+    app[ingress.UPLOADS] = server.uploads
     app[NAME] = name
     guarded = names.guard(app, server, loopback=loopback, render=_error_response)
     if server.keys is not None:
@@ -62,6 +63,7 @@ class Exchange:
     `pipeline.Exchange`."""
 
     PARSES: ClassVar[bool] = False
+    SHARES: ClassVar[bool] = False
 
     __slots__ = ("_name", "_profile", "_request")
 
@@ -90,9 +92,9 @@ class Exchange:
     def alone(self, server: Server) -> Deployment | None:
         return server.deployments[self._name]
 
-    def admit(self, ingress_: BoundedAdmission) -> Permit:
+    def admit(self) -> Permit:
         try:
-            return ingress.admit(self._request, ingress_, self._profile.MAX_BODY_BYTES)
+            return ingress.admit(self._request, self._profile.MAX_BODY_BYTES)
         except RequestTooLarge:
             raise NativeRefusal(413, self._profile.BODY_TOO_LARGE) from None
 

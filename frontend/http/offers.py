@@ -1,8 +1,8 @@
 """Offers to change the protocol (`Upgrade:`), taken out of request heads before the HTTP library reads them.
 
-Java's client makes one with every first request of a connection. Whoever does not take it ignores it (RFC 9110, 7.8),
-and the library means to; but its parser stops behind the request that made the offer and drops what came with it in
-the same packet, so the next request was never answered. Without the offer it has nothing to stop at. There is no
+Java's client makes one with every first request of a connection. A server that does not take it ignores it (RFC 9110,
+7.8), and the library means to; but its parser stops behind the request that made the offer and drops what came with it
+in the same packet, so the next request was never answered. Without the offer it has nothing to stop at. There is no
 protocol here that we would change to.
 """
 

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeGuard
 
 from frontend.errors import InvalidRequest, Misuse, QueueFull, RequestError, TokensExceeded, UnknownModel
 from frontend.families.base import Decision
-from frontend.http import grammar
+from frontend.http import grammar, media
 from frontend.http.dialect import Rendered, count, place, retry_after, sentence, with_extras
 from frontend.http.grammar import MISSING, Faults, Loc, kind_of
 from frontend.limits import DEFAULTS, ServerLimits
@@ -80,7 +80,7 @@ def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> OpenAIRe
     state = reader.state(fields.get("input", MISSING))
     questions, asked = _questions(fields.get("questions", MISSING), reader)
     faults.refuse()
-    if reader.images:
+    if reader.images or media.in_body(fields):
         raise grammar.images_are_not_read()
     return OpenAIRequest(model, state, questions, asked)
 

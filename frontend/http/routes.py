@@ -165,6 +165,11 @@ async def handled(
             access.log(level, "%s", access_log.line(record, status))
 
 
+def pattern(path: str) -> str:
+    """A path of a table of routes, as the library wants it: a model's name may have slashes, as org/name has."""
+    return path.replace("{name}", "{name:(?s:.+)}")
+
+
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models: one document in the shapes of both listings of the field, and what a request may have."""
     described = [_described(deployment) for deployment in request.app[SERVER].deployments.values()]
@@ -177,7 +182,8 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/NAME: one model, with the fields of both listings. An alias is answered with what it means."""
     try:
-        deployment = request.app[SERVER].resolve(request.match_info["name"])
+        # A name may have slashes in it, but not at its end: that one belongs to the path.
+        deployment = request.app[SERVER].resolve(request.match_info["name"].removesuffix("/"))
     except UnknownModel as error:
         return plain_error(request, 404, "model_not_found", error.message)
     return json_response(request, _described(deployment))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from frontend.errors import InvalidRequest, Misuse, RequestError
 from frontend.families.base import Decision
-from frontend.http import grammar
+from frontend.http import grammar, media
 from frontend.http.dialect import Rendered, count, public, retry_after, with_extras
 from frontend.http.grammar import MISSING, TEXT, Faults, Loc
 from frontend.limits import DEFAULTS, MAX_QUESTION_ID_CHARS, ServerLimits
@@ -23,13 +23,6 @@ from frontend.requests.questions import Choice, DecisionRequest, Noul, Question,
 NAME: Final = "systemone"
 
 _SIDES: Final = {"true": "true", "false": "false"}
-_IMAGE_PARTS: Final = {
-    "image": frozenset({"image", "data", "data_base64"}),
-    "image_url": frozenset({"image_url"}),
-    "input_image": frozenset({"image_url", "file_id"}),
-}
-"""Type of a message part that is an image -> the fields that carry one. Both must be there: a state may well
-describe a screen whose elements have a type "image"."""
 
 
 def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
@@ -40,7 +33,7 @@ def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> Decision
     state = _state(fields.get("state", MISSING), faults)
     questions = grammar.question_map(fields.get("questions", MISSING), faults, _question)
     faults.refuse()
-    if fields.get("assets") or (isinstance(state, list) and _has_image(state)):
+    if media.in_body(fields) or media.in_state(state):
         raise grammar.images_are_not_read()
     return DecisionRequest(model, state, questions)
 
@@ -105,21 +98,3 @@ def _question(name: str, fields: dict[str, Any], loc: Loc, faults: Faults) -> Qu
         return Score(name, grammar.instructions(fields, loc, faults), levels)
     grammar.wrong_type(kind, "noul, choice or score", loc, faults)
     return None
-
-
-def _has_image(state: list[Any]) -> bool:
-    """Whether a state in the form of message parts, or of messages with parts, has an image part."""
-    for item in state:
-        if not isinstance(item, dict):
-            continue
-        if _is_image(item):
-            return True
-        content = item.get("content")
-        if isinstance(content, list) and any(isinstance(part, dict) and _is_image(part) for part in content):
-            return True
-    return False
-
-
-def _is_image(part: dict[str, Any]) -> bool:
-    kind = part.get("type")
-    return isinstance(kind, str) and not _IMAGE_PARTS.get(kind, frozenset()).isdisjoint(part)

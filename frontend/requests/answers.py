@@ -153,6 +153,27 @@ class ScoreAnswer:
 Answer: TypeAlias = ChoiceAnswer | NoulAnswer | ScoreAnswer
 
 
+def tempered(answer: Answer, temperature: float) -> Answer:
+    """The answer that logits divided by `temperature` would have given: p^(1/T), normalised, and all that follows
+    from the probabilities. The choice stays the one that was made, in a tie as well. `temperature`: finite, above 0."""
+    if temperature == 1.0:
+        return answer
+    if isinstance(answer, NoulAnswer):
+        return NoulAnswer(_tempered((answer.noul, 1.0 - answer.noul), temperature)[0])
+    if isinstance(answer, ChoiceAnswer):
+        names, given = zip(*answer.probabilities, strict=True)
+        values = _tempered(given, temperature)
+        return ChoiceAnswer(answer.choice, tuple(zip(names, values, strict=True)), choice_confidence(values))
+    values = _tempered(answer.probabilities, temperature)
+    return ScoreAnswer(expected_score(values), answer.levels, values, score_confidence(values))
+
+
+def _tempered(probabilities: Sequence[float], temperature: float) -> tuple[float, ...]:
+    # Relative to the largest, so that one at least stays 1, however small the others become.
+    top = max(probabilities)
+    return normalise([(probability / top) ** (1.0 / temperature) for probability in probabilities])
+
+
 def choice_answer(question: Choice, probabilities: Sequence[float]) -> ChoiceAnswer:
     """The answer from one probability per option; they are normalised here. `AnswerError` as `normalise`."""
     values = _distribution(probabilities, len(question.options))

@@ -221,6 +221,16 @@ class BoundedAdmission:
         new_cost = self._cost if cost is KEEP else None if cost is None else _bound("cost", cost)
         self._requests, self._cost = new_requests, new_cost
 
+    @property
+    def outstanding(self) -> int:
+        """Permits that are out."""
+        return self._outstanding
+
+    @property
+    def free(self) -> int:
+        """How many more requests could be admitted now, by their number alone."""
+        return max(0, self._requests - self._outstanding)
+
     def statistics(self) -> AdmissionStatistics:
         return AdmissionStatistics(
             name=self.name,

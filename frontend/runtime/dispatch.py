@@ -154,7 +154,7 @@ class Dispatch(Generic[T]):
         if self._granted is None:
             if self.phase is WAITING or self.phase is GONE or (self.leader is not None and not self.leader.sent):
                 raise Misuse(f"{self!r} has not been granted")
-            self._granted = Granted(self._scheduler.name, self.number, KEY)
+            self._granted = Granted(self._scheduler.name, self.number, KEY, joined=self.leader is not None)
         return self._granted
 
     @property

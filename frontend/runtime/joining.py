@@ -46,6 +46,10 @@ class Places:
         """By digest, the unit that an equal one waits for instead of being executed."""
         self._completed = self._failed = self._withdrawn = self._dropped = self._joined = self._joins = 0
 
+    def has_equal(self, digest: bytes) -> bool:
+        """Whether a unit of this digest would join another one."""
+        return digest in self._equal
+
     def _queue_or_join(self, unit: Dispatch[Any], digest: bytes) -> None:
         leader = self._equal.get(digest)
         if leader is None:

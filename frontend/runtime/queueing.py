@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from frontend.errors import Misuse
+from frontend.errors import ExecutionStopped, Misuse
 from frontend.runtime._mint import KEY, require
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
@@ -272,7 +272,10 @@ class UnitQueue(Places, ABC):
     def unit_failed(self, unit: Dispatch[Any], error: BaseException) -> None:
         """`unit` ended with an error."""
         self._failed += 1
-        self._unit_ended(unit, None, error)
+        if unit.joined and isinstance(error, ExecutionStopped):
+            self._outlived(unit, error)
+        else:
+            self._unit_ended(unit, None, error)
 
     def unit_requeued(self, unit: Dispatch[Any]) -> None:
         """`unit` was granted to a host that died before it had taken it."""
@@ -286,11 +289,7 @@ class UnitQueue(Places, ABC):
             if heir is None:
                 return
             unit = heir
-        unit.wait_again()
-        self._enqueue_again(unit)
-        for each in (unit, *(unit.joined or ())):
-            if (observer := each.observer()) is not None:
-                each.call(observer, Requeued(self.name, each.number, KEY))
+        self._wait_again(unit)
 
     def unit_withdrawn(self, unit: Dispatch[Any]) -> None:
         """`unit` was sent ahead, and the host will not begin with it."""
@@ -364,6 +363,31 @@ class UnitQueue(Places, ABC):
                 unit.call(observer, Started(self.name, unit.number, KEY))
 
     # Ends
+
+    def _wait_again(self, unit: Dispatch[Any]) -> None:
+        """Put `unit`, and with it those that have joined it, back into its place of the queue."""
+        unit.wait_again()
+        self._enqueue_again(unit)
+        for each in (unit, *(unit.joined or ())):
+            if (observer := each.observer()) is not None:
+                each.call(observer, Requeued(self.name, each.number, KEY))
+
+    def _outlived(self, unit: Dispatch[Any], error: BaseException) -> None:
+        """The host has stopped because the time of `unit` was over: that is its end, and not of those that have joined
+        it and have time left."""
+        self._release(unit)
+        try:
+            if not unit.deliver(ENDED, None, error):
+                self._dropped += 1
+            heir = self._heir(unit)
+            if heir is not None:
+                self._wait_again(heir)
+        finally:
+            try:
+                if unit.context is not None:
+                    unit.context.close()
+            finally:
+                self._pump()
 
     def _unit_ended(self, unit: Dispatch[T], result: T | None, error: BaseException | None) -> None:
         """Deliver, then let the clone go, then pass the permit on: the next unit finds everything released."""

@@ -49,9 +49,14 @@ class Admitted(Signal):
 
 
 class Granted(Signal):
-    """The unit holds the permit; its start callable is called next, in the same step."""
+    """The unit holds the permit; its start callable is called next, in the same step. One that is `joined` does not: it
+    has joined an equal one, which does."""
 
-    __slots__ = ()
+    __slots__ = ("joined",)
+
+    def __init__(self, scheduler: str, unit: int, key: object = None, *, joined: bool = False) -> None:
+        super().__init__(scheduler, unit, key)
+        self.joined = joined
 
 
 class Started(Signal):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from frontend.families.base import Prepared, Processor
-from frontend.requests.answers import Answer
+from frontend.requests.answers import Answer, tempered
 
 
 class Absorbing(Protocol):
@@ -26,5 +26,5 @@ class Telling:
     def absorb(self, prepared: Prepared, index: int, output: object) -> object:
         kept = self.processor.absorb(prepared, index, output)
         for question, answer in self.processor.settled(prepared, index, kept):
-            self.on_answer(question, answer)
+            self.on_answer(question, tempered(answer, self.processor.temperature))
         return kept

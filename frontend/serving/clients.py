@@ -173,7 +173,8 @@ class Clients:
 
     async def written(self) -> None:
         """Wait until every answer has left, also one that is about to be written. Cancelling it changes nothing."""
-        await asyncio.sleep(LOOK_AGAIN_S)
+        if not all(client.is_idle() for client in self._by_activity):
+            await asyncio.sleep(LOOK_AGAIN_S)
         while self.unwritten():  # noqa: ASYNC110 - a transport does not say that it is empty
             await asyncio.sleep(LOOK_AGAIN_S)
 

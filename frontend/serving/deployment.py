@@ -24,16 +24,18 @@ from frontend.errors import Unavailable
 from frontend.families.base import Processor
 from frontend.families.native import HostView, NativeProfile
 from frontend.runtime.admission import BoundedAdmission
-from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.queueing import UnitQueue
 from frontend.runtime.statistics import SchedulerStatistics
+from frontend.serving.answer_cache import AnswerCache
 from frontend.serving.making import Made, Maker, Unusable
 from frontend.serving.replica import Availability, Replica, unavailable_text
+from frontend.serving.shares import Shares
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
 from protocol import families
 from protocol.curve import Security
 from protocol.messages import HostDown, HostUp
-from protocol.models import DeploymentSpec, Standing
+from protocol.models import Batch, DeploymentSpec, Standing
 from protocol.states import Role
 
 log = logging.getLogger("framehost.deployment")
@@ -86,7 +88,7 @@ class Deployment:
         self.identity = ""
         """What the host calls its weights; equal exactly for equal answers."""
         self._loop, self._listener = loop, listener
-        self._maker = Maker(loop, self.name, self.family, told.options, told.path)
+        self._maker = Maker(loop, self.name, self.family, told.options, told.path, told.temperature)
         self._processor: Processor | None = None
         self.unusable = ""
         """Why there is no processor, when none could be made."""
@@ -110,11 +112,21 @@ class Deployment:
         self._last_used = loop.time()
         self._changed = asyncio.Event()
         """Set, and replaced, when the role or the state of a host has changed."""
+        self.joins = self.family.pure and told.join
+        """Whether equal work that is there at the same time is done once."""
+        self.answers = AnswerCache(int(told.answer_cache_mb * 2**20) if self.family.pure else 0)
+        self.shares = self.joins or self.answers.on
+        """Whether it matters what a unit is equal to."""
+        batch = told.batch or Batch(units=1)
+        self.batches = batch.units > 1
+        """Whether it matters what a unit is to a batch."""
         requests, cost = told.max_requests, told.max_cost
         self.slots = None if requests is None else BoundedAdmission(f"{self.name} requests", requests=requests)
         self.cost = (
             None if cost is None else BoundedAdmission(f"{self.name} cost", requests=requests or 2**31, cost=cost)
         )
+        self.slot_shares = None if self.slots is None else Shares(self.slots)
+        """What each key has of the slots."""
         self._layers = tuple(layer for layer in (self.slots, self.cost) if layer is not None)
         self.replicas = [
             Replica(
@@ -125,6 +137,8 @@ class Deployment:
                 epoch=epoch,
                 layers=self._layers,
                 execution_limit_s=told.execution_limit_s,
+                batch=batch,
+                look_ahead=bool(told.look_ahead),
                 on_change=self._has_changed,
                 on_overdue=self._overdue,
                 secure=secure,
@@ -195,7 +209,7 @@ class Deployment:
         return next((state for state in order if state in states), Availability.FAILED)
 
     @property
-    def scheduler(self) -> SerialScheduler:
+    def scheduler(self) -> UnitQueue:
         """The first replica's queue."""
         return self.replicas[0].scheduler
 
@@ -311,6 +325,8 @@ class Deployment:
         except (zmq.ZMQError, ValueError) as error:
             return f"its addresses are none: {error}"
         if first or identity != self.identity or len(self.replicas) == 1:
+            if identity != self.identity:
+                self.answers.clear()
             self.identity, self._processor, self.last_output = identity, processor, {}
         self.unusable = ""
         self._cold = self.on_demand = False
@@ -389,6 +405,7 @@ class Deployment:
             link=first.link,
             host=first.host,
             replicas=replicas,
+            answers=self.answers.statistics(),
         )
 
     def __repr__(self) -> str:

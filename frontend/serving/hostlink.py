@@ -294,6 +294,7 @@ class HostLink:
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
         last = None if taken is None else taken.get(self._epoch, 0)
+        in_company = {call for together in self._batches.values() for call in together}
         for call, dispatch in calls.items():
             error = HostLost if lost else HostDied
             if last is not None and call > last:
@@ -301,7 +302,9 @@ class HostLink:
                     dispatch.requeue()
                     continue
                 error = HostDiedAgain
-            dispatch.fail(error(reason, dispatched=True, retry_after=retry_after))
+            died = error(reason, dispatched=True, retry_after=retry_after)
+            died.in_company = call in in_company
+            dispatch.fail(died)
 
     def _cancel(self, call: int) -> None:
         if call in self._calls and not self._ended:
@@ -378,7 +381,7 @@ class HostLink:
             if self._calls:
                 self._watch.owed()
             else:
-                self._watch.settled()
+                self._watch.answered()
         return dispatch
 
     def _unmatched(self, call: int) -> None:
@@ -391,14 +394,15 @@ class HostLink:
 
     def _on_control(self, frames: list[bytes]) -> None:
         try:
-            message = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation).message
+            envelope = decode(frames, lane=Lane.CONTROL, incarnation=self.incarnation)
         except ProtocolError as error:
             self._refused += 1
             self._complain("host %s: control: %s", self.incarnation, error)
             return
+        message = envelope.message
         if isinstance(message, Welcome):
             if message.busy_epoch in ("", self._epoch):
-                self._watch.settled()
+                self._watch.answered()
             # Else it is at work for an earlier front; how long already is not known, so we count from our HELLO.
             self._on_welcome(message)
         elif isinstance(message, Status) and message.report is not None:
@@ -407,10 +411,21 @@ class HostLink:
                 if self._calls:
                     self._ask_for_answers()
                 else:
-                    self._watch.settled()
+                    self._watch.answered()
                 self._on_idle()
-        elif not isinstance(message, (Progress, Ready, CancelAnswer)):
+        elif isinstance(message, CancelAnswer):
+            if message.outcome == "not_begun":
+                self._withdrawn(envelope.call)
+        elif not isinstance(message, (Progress, Ready)):
             log.debug("host %s: %s", self.incarnation, message)
+
+    def _withdrawn(self, call: int) -> None:
+        """The host had been told in time: it does not begin with this unit. What it says on the data lane when it meets
+        the frame comes late, and no client waits for that."""
+        if call in self._cancelling:
+            dispatch = self._take(call)
+            if dispatch is not None:
+                dispatch.withdraw()
 
     def statistics(self) -> LinkStatistics:
         """Counts, for status and tests."""

@@ -16,23 +16,34 @@ from frontend.families.base import Prepared
 from frontend.observation.record import RequestRecord
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
+from frontend.serving import equal, shapes
 from frontend.serving.absorbing import Absorbing
 from frontend.serving.deployment import Deployment
 from frontend.serving.refusals import permit
 from frontend.serving.replica import Availability, Replica, replaced
+from protocol.payloads import Payload
 
 
-def take_slot(deployment: Deployment, context: ExecutionContext) -> None:
-    """Admit the request to this model; nothing when `context` holds its slot already. Raises `QueueFull`."""
-    slots = deployment.slots
-    if slots is not None and not context.holds(slots):
+def take_slot(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> None:
+    """Admit the request to this model; nothing when `context` holds its slot already.
+
+    Raises `QueueFull` when there is none, or when the request's key has its share of them (see `shares`).
+    """
+    slots, account = deployment.slots, record.account
+    if slots is None or context.holds(slots):
+        return
+    if deployment.slot_shares is not None and account is not None and account.shares:
+        with deployment.slot_shares.take(account) as counted:
+            context.retain(permit(slots, 0))
+            context.retain(counted)
+    else:
         context.retain(permit(slots, 0))
 
 
-def try_slot(deployment: Deployment, context: ExecutionContext) -> QueueFull | None:
+def try_slot(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> QueueFull | None:
     """As `take_slot`, with the refusal returned: what is wrong with a request is said before that it has no slot."""
     try:
-        take_slot(deployment, context)
+        take_slot(deployment, context, record)
     except QueueFull as refusal:
         return refusal
     return None
@@ -77,35 +88,63 @@ async def execute(
     context: ExecutionContext,
     record: RequestRecord,
     check: Callable[[], None],
+    *,
+    shares: bool = False,
+    alone: bool = False,
 ) -> list[object]:
     """Run the units of an admitted request; one output each. `check` is called whenever one is about to be sent, and
     what it raises ends the request there.
 
-    `identity`: of the weights it was prepared for, which must still be these. All units go to one replica. Raises
-    `RequestError`. Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the
-    permits back.
+    `identity`: of the weights it was prepared for, which must still be these. All units go to one replica, but for
+    those whose answers are known. `shares`: whether a unit may be answered by what an equal one is, or was, answered;
+    where the deployment does that. `alone`: whether it must not be sent in a batch with others. Raises `RequestError`.
+    Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the permits back.
     """
-    replica = choose(deployment, identity)
+    replica: Replica | None = None
     outputs: list[object] = []
     for index, unit in enumerate(prepared.units):
+        payload: Payload = unit  # type: ignore[assignment]
+        fields = payload.to_wire()
+        digest = equal.digest(identity, fields) if shares and deployment.slot_shares else None
+        if replica is None:
+            replica = choose(deployment, identity, digest)
         if replica is None or replica.identity != identity:
             raise replaced(deployment.name)
-        output = await replica.run(unit, context, record.request_id, check)
-        record.unit_done()
-        deployment.last_output = output.values
-        outputs.append(family.absorb(prepared, index, output.values))
+        answers = deployment.answers
+        known = answers.get(digest) if digest is not None and answers.on else None
+        if known is not None:
+            replica.scheduler.admit_answered(context)
+            record.unit_known()
+        else:
+            output = await replica.run(
+                fields,
+                context,
+                record.request_id,
+                check,
+                shape=shapes.of(payload, fields) if deployment.batches and not alone else None,
+                digest=digest if deployment.joins else None,
+            )
+            record.unit_done()
+            known = deployment.last_output = output.values
+            if digest is not None and answers.on and deployment.identity == identity:
+                answers.put(digest, known)
+        outputs.append(family.absorb(prepared, index, known))
     return outputs
 
 
-def choose(deployment: Deployment, identity: str) -> Replica | None:
-    """The least loaded replica that is ready, else that may be again; of equals the one that was chosen last the
-    longest time ago. None when none has these weights."""
+def choose(deployment: Deployment, identity: str, digest: bytes | None = None) -> Replica | None:
+    """The one where equal work waits or is executed; else the least loaded replica that is ready, else that may be
+    again; of equals the one that was chosen last the longest time ago. None when none has these weights."""
     replicas = deployment.replicas
     fit = [replica for replica in replicas if replica.identity == identity and replica.expected]
     if not fit:
         return None
     if len(fit) == 1:
         return fit[0]
+    if digest is not None:
+        for replica in fit:
+            if replica.scheduler.has_equal(digest):
+                return replica
     chosen = min(
         fit,
         key=lambda replica: (

@@ -77,8 +77,10 @@ class Maker:
         family: families.Family,
         options: Mapping[str, Any],
         path: str | None,
+        temperature: float = 1.0,
     ) -> None:
         """Of the deployment's row in the supervisor's table."""
+        self._temperature = temperature
         self._loop, self._name, self._family = loop, name, family
         self._options, self._path = options, path
 
@@ -96,6 +98,8 @@ class Maker:
 
         def work() -> None:
             made = make(self._family, self._options, self._path, facts)
+            if isinstance(made, Processor):
+                made.temperature = self._temperature
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(ended, made)
 

@@ -46,7 +46,7 @@ class OverdueWatch:
         if self._limit_s is not None and self._timer is None:
             self._look_in(min(self._limit_s, LOOK_S), self._look)
 
-    def settled(self) -> None:
+    def answered(self) -> None:
         """The answer is there. The timer stays, for whatever is owed next."""
         self._since = None
 

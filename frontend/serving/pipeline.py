@@ -27,6 +27,7 @@ what is wrong with a body is said whatever is full. What the kinds of ports do d
     body limit       the server's                           the family's
     media type       a form is 400                          as the family: 415, or any
     host not ready   waits                                  as the family: 503 at once, or waits
+    equal work       is done once                           is done as often as it is asked
     precision        float64, no rounding                   the family's
     errors           the dialect's                          the family's words and statuses
 
@@ -42,7 +43,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 from frontend.errors import DeadlineExceeded, QueueFull, RequestError
 from frontend.families.base import Prepared
 from frontend.observation.record import RequestRecord
-from frontend.runtime.admission import BoundedAdmission, Permit, PermitState
+from frontend.runtime.admission import Permit, PermitState
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.signals import Signal
 from frontend.serving import compute, intake, waiting
@@ -74,6 +75,9 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
     PARSES: ClassVar[bool]
     """Whether `parse` is the whole grammar. Otherwise the family's `prepare` parses."""
 
+    SHARES: ClassVar[bool]
+    """Whether a unit may be answered by what an equal one is, or was, answered."""
+
     @property
     def timeout_ms(self) -> str | None:
         """What the client said in x-framehost-timeout-ms."""
@@ -84,7 +88,7 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
     def alone(self, server: Server) -> Deployment | None:
         """The one deployment that this port serves, None when the body has to name it."""
 
-    def admit(self, ingress: BoundedAdmission) -> Permit:
+    def admit(self) -> Permit:
         """The permit of this upload. Raises `RequestError`."""
 
     async def upload(self, permit: Permit) -> bytes:
@@ -122,9 +126,9 @@ class Refused(NamedTuple):
     error: QueueFull
 
     @classmethod
-    def by(cls, deployment: Deployment, context: ExecutionContext) -> Refused | None:
+    def by(cls, deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> Refused | None:
         """Reserve a slot of `deployment` in `context`; None when it has one."""
-        error = intake.try_slot(deployment, context)
+        error = intake.try_slot(deployment, context, record)
         return None if error is None else cls(deployment, error)
 
 
@@ -150,8 +154,8 @@ async def answered(
             with server.deadlines.at(deadline):
                 intake.pass_the_door(context, record)
                 alone = exchange.alone(server)
-                refused = None if alone is None else Refused.by(alone, context)
-                with exchange.admit(server.ingress) as permit:
+                refused = None if alone is None else Refused.by(alone, context, record)
+                with exchange.admit() as permit:
                     body = await exchange.upload(permit)
                     record.uploaded()
                     asked: Asked
@@ -210,7 +214,7 @@ async def _carried_out(
     refused: Refused | None,
 ) -> Answered_co:
     if refused is None or refused.deployment is not deployment:
-        refused = Refused.by(deployment, context)
+        refused = Refused.by(deployment, context, record)
     if refused is not None and exchange.PARSES:
         raise refused.error
     if not exchange.waits(deployment):
@@ -243,7 +247,17 @@ async def _carried_out(
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
         try:
-            outputs = await intake.execute(deployment, absorbing, identity, prepared, context, record, unpoisoned)
+            outputs = await intake.execute(
+                deployment,
+                absorbing,
+                identity,
+                prepared,
+                context,
+                record,
+                unpoisoned,
+                shares=exchange.SHARES,
+                alone=server.poison.suspects(deployment, body),
+            )
         except RequestError as error:
             server.poison.failed(deployment, body, error)
             raise

@@ -4,6 +4,8 @@
                                                 │
                                                 └── the same request was answered: it was not the request
 
+One of several that were executed at once when the host ended is suspected, and executed alone the next time.
+
 A client sends a request again when it is told to, and one that ends every host that gets it would use up a model for
 everybody. A request is known by the digest of its body, the model and the model's weights. As long as no host has
 ended, no digest is computed.
@@ -54,6 +56,10 @@ class Poison:
                 f"refused for another {until - self._clock():.0f} s"
             )
 
+    def suspects(self, deployment: Deployment, body: bytes) -> bool:
+        """Whether a host has ended with this request: it is executed alone then, and a second time is its doing."""
+        return bool(self._ended) and _key(deployment, body) in self._ended
+
     def failed(self, deployment: Deployment, body: bytes, error: RequestError) -> None:
         """The request failed with `error`: remember it when that was the end of its host."""
         if isinstance(error, HostLost) or not (
@@ -62,7 +68,9 @@ class Poison:
             return
         key = _key(deployment, body)
         ended, _ = self._ended.pop(key, (0, 0.0))
-        self._ended[key] = ended + 1, self._clock() + limits.POISON_S
+        # Where it was one of several, it is looked at alone before it counts for more than a suspicion.
+        ended = max(ended, 1) if isinstance(error, HostDied) and error.in_company else ended + 1
+        self._ended[key] = ended, self._clock() + limits.POISON_S
         if len(self._ended) > limits.MAX_POISONED:
             del self._ended[next(iter(self._ended))]
 

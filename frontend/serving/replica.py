@@ -17,24 +17,26 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
 from frontend import limits
 from frontend.errors import HostDied
 from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.batches import BatchScheduler
 from frontend.runtime.context import ExecutionContext
 from frontend.runtime.dispatch import Dispatch
-from frontend.runtime.scheduler import EarlierWork, SerialScheduler
+from frontend.runtime.queueing import EarlierWork, UnitQueue
+from frontend.runtime.scheduler import SerialScheduler
+from frontend.runtime.shape import BatchLimits, Shape
 from frontend.serving.hostlink import HostLink, Outputs
 from frontend.serving.overdue import OverdueWatch
 from frontend.serving.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
 from protocol.messages import HostDown, HostUp, Welcome
-from protocol.models import HostStanding
-from protocol.payloads import Payload
+from protocol.models import Batch, HostStanding
 
 log = logging.getLogger("framehost.replica")
 
@@ -71,6 +73,8 @@ class Replica:
         epoch: str,
         layers: Sequence[BoundedAdmission],
         execution_limit_s: float | None,
+        batch: Batch,
+        look_ahead: bool,
         on_change: Callable[[], None],
         on_overdue: Callable[[str, float], None],
         secure: Callable[[str], Security | None],
@@ -86,7 +90,15 @@ class Replica:
         """When the host is expected back, on the loop's clock."""
         self.greeting = False
         """Whether a warm host has been dialled and has not answered yet."""
-        self.scheduler = SerialScheduler(name, layers=layers)
+        self._collects = batch.units > 1 or look_ahead
+        self.scheduler: UnitQueue = SerialScheduler(name, layers=layers)
+        if self._collects:
+            measures = BatchLimits(
+                units=batch.units, tokens=batch.tokens, size=batch.bytes, wait_s=batch.wait_ms / 1000
+            )
+            self.scheduler = BatchScheduler(
+                name, layers=layers, limits=measures, look_ahead=look_ahead, flush=self._flush
+            )
         self.scheduler.suspend()
         self._name = name
         self._loop, self._zmq, self._epoch = loop, zmq_context, epoch
@@ -279,15 +291,21 @@ class Replica:
     # One unit
 
     async def run(
-        self, unit: object, context: ExecutionContext, request_id: str, check: Callable[[], None] = lambda: None
+        self,
+        fields: dict[str, Any],
+        context: ExecutionContext,
+        request_id: str,
+        check: Callable[[], None] = lambda: None,
+        *,
+        shape: Shape | None = None,
+        digest: bytes | None = None,
     ) -> Outputs:
-        """Queue one unit, have the host execute it, and return what it answers. Errors and cancellation are those of
-        `SerialScheduler.run_with_context`; `HostDied` when no host will come. `check` is called at the grant, and what
-        it raises ends the unit unsent."""
+        """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
+        read and never written: equal units get the same. Errors and cancellation are those of
+        `UnitQueue.run_with_context`, as `shape` and `digest` are; `HostDied` when no host will come. `check` is called
+        at the grant, and what it raises ends the unit unsent."""
         if not self.expected:
             raise self._nobody_will_come()
-        payload: Payload = unit  # type: ignore[assignment]
-        fields = payload.to_wire()
 
         def start(dispatch: Dispatch[Outputs]) -> None:
             check()
@@ -295,9 +313,16 @@ class Replica:
             link = self._link
             assert link is not None, "the scheduler grants only while a host is linked"
             remaining = context.remaining() if not context.closed else None
-            link.send(dispatch, fields, None if remaining is None else max(1, int(remaining * 1000)), request_id)
+            budget_ms = None if remaining is None else max(1, int(remaining * 1000))
+            send = link.collect if self._collects else link.send
+            send(dispatch, fields, budget_ms, request_id)
 
-        return await self.scheduler.run_with_context(context, start)
+        return await self.scheduler.run_with_context(context, start, shape=shape, digest=digest)
+
+    def _flush(self) -> None:
+        """Send the batch that was collected, to the host that it was collected for: all of it is one step."""
+        assert self._link is not None
+        self._link.flush()
 
     def retry_after(self) -> int:
         """Whole seconds until a new try makes sense, within the bounds of the header."""

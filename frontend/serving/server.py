@@ -22,6 +22,7 @@ from frontend.serving.deadlines import Deadlines
 from frontend.serving.deployment import Deployment
 from frontend.serving.poison import Poison
 from frontend.serving.replica import Availability
+from frontend.serving.uploads import Uploads
 from protocol.messages import Order, Outcome
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Server:
     requests: RequestTable = field(init=False)
     poison: Poison = field(init=False)
     ingress: BoundedAdmission = field(init=False)
+    uploads: Uploads = field(init=False)
     metrics: Metrics = field(init=False)
     tracing: Tracing | None = None
     """Makes spans of requests, where an operator asked for them."""
@@ -88,6 +90,7 @@ class Server:
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
         )
+        self.uploads = Uploads(self.ingress, self.loop.time)
 
     @property
     def only(self) -> Deployment | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.runtime.statistics import SchedulerStatistics
+from frontend.serving.answer_cache import CacheStatistics
 from frontend.serving.hostlink import LinkStatistics
 
 
@@ -54,3 +55,4 @@ class DeploymentStatistics:
     host: Mapping[str, Any]
     """What the first replica's host last said of itself; empty until it was asked."""
     replicas: tuple[ReplicaStatistics, ...]
+    answers: CacheStatistics

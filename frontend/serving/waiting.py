@@ -45,7 +45,7 @@ async def for_the_swap(deployment: Deployment, context: ExecutionContext, record
     Raises `QueueFull` when it has no slot left, and `Unavailable` when the server stops, which gives the swap up.
     Cancelled, it leaves nothing behind but the slot, which `context` gives back, and what it waited for in `record`.
     """
-    intake.take_slot(deployment, context)
+    intake.take_slot(deployment, context, record)
     if deployment.stopping:
         raise Unavailable("the server is stopping, and the swap is given up", retry_after=STOPPING_RETRY_S)
     record.waits_for = f"the end of the swap of {deployment.name!r}"

@@ -30,6 +30,16 @@ DEFAULT_CACHE_MB: Final = 64
 """About 30,000 texts of a model with 384 numbers each."""
 MAX_CACHE_MB: Final = 65_536
 
+BACKENDS: Final = ("auto", "numpy", "torch")
+
+
+def _numpy_on_the_cpu(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Rule: numpy has one device and one arithmetic."""
+    if values["backend"] == "numpy" and (values["device"] not in ("auto", "cpu") or values["dtype"] != "float32"):
+        return "backend", "the backend numpy computes on the cpu in float32; take torch for another device or dtype"
+    return None
+
+
 OPTIONS: Final = OptionTable(
     (
         Option(
@@ -60,9 +70,17 @@ OPTIONS: Final = OptionTable(
             least=0,
             most=MAX_CACHE_MB,
         ),
+        Option(
+            "backend",
+            str,
+            "auto",
+            "what computes; auto: numpy for a BERT in float32 where there is no GPU, else torch",
+            choices=BACKENDS,
+        ),
         placement.DEVICE,
         replace(placement.DTYPE, default="float32", help="arithmetic of the model", choices=("float32", "bfloat16")),
-    )
+    ),
+    rules=(_numpy_on_the_cpu,),
 )
 
 
@@ -78,8 +96,8 @@ def text_tokens(sentence: Mapping[str, Any], max_tokens: int | None) -> int:
     return agreement.count(sentence, SENTENCE, "max_seq_length", MAX_TEXT_TOKENS)
 
 
-def identity(name: str, digest: str, dtype: str, device: str, pooling: str, longest: int) -> str:
+def identity(name: str, digest: str, dtype: str, device: str, pooling: str, longest: int, backend: str) -> str:
     """Equal exactly for equal answers: weights, tokens, and arithmetic. `digest`: of all files; `longest`: tokens of
-    one text."""
-    parts = (f"{name}@sha256:{digest}", agreement.arithmetic(dtype, device), pooling, f"max_tokens:{longest}")
+    one text; `backend`: what computes."""
+    parts = (f"{name}@sha256:{digest}", agreement.arithmetic(dtype, device), backend, pooling, f"max_tokens:{longest}")
     return "/".join(parts)

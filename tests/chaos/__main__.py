@@ -1,6 +1,8 @@
 """Random load while a seeded schedule kills, stops, aborts, swaps and starves; then an audit.
 
-    python -m tests.chaos [--seconds 300] [--seed N] [--clients 24]
+    python -m tests.chaos [--seconds 300] [--seed N] [--clients 24] [--shared]
+
+`--shared`: batches, look-ahead and joining are on, and clients ask the same at the same time.
 
 Prints the table for docs/reliability.md. Exit status 1: something was lost, and what.
 """
@@ -41,21 +43,28 @@ execution_limit = 2
 """
 
 
-def storm(folder: Path, *, seconds: float, seed: int, clients: int) -> tuple[list[str], str]:
+SHARED = "\nlook_ahead = true\nbatch = { units = 8 }"
+"""What each model has with `--shared`, in a family whose equal units may be executed once."""
+
+
+def storm(folder: Path, *, seconds: float, seed: int, clients: int, shared: bool = False) -> tuple[list[str], str]:
     """What was found wrong, and the table."""
     mark, file = folder / "mark", folder / "framehost.toml"
-    file.write_text(CONFIGURATION)
+    family = "sharing" if shared else "toy"
+    file.write_text(CONFIGURATION.replace('family = "toy"', f'family = "{family}"' + (SHARED if shared else "")))
     with running(folder, config=file) as server:
         for model in MODELS:
             assert server.decide("warm", model=model).status == 200
         before = audit.Footprint(server)
-        crowd = Crowd(server.port, MODELS, mark, clients=clients, seed=seed)
-        saboteur = Saboteur(server, list(MODELS), seed=seed)
+        crowd = Crowd(server.port, MODELS, mark, clients=clients, seed=seed, twins=shared)
+        saboteur = Saboteur(server, list(MODELS), seed=seed, family=family)
         try:
             saboteur.run(seconds)
         finally:
             crowd.stop()
         wrong = audit.requests(crowd.records, saboteur.injected, mark)
+        if shared:
+            wrong += audit.nothing_shared(crowd.records, mark)
         for model in MODELS:
             if (answer := server.decide("again", model=model)).status != 200:
                 wrong.append(f"{model} does not answer any more: {answer}")
@@ -74,11 +83,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=None, help="of all choices (default: a new one)")
     parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--shared", action="store_true", help="with batches, look-ahead and joining")
     arguments = parser.parse_args()
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {arguments.seconds:g} s, {arguments.clients} clients", flush=True)
     with tempfile.TemporaryDirectory(prefix="fh-") as folder:
-        wrong, table = storm(Path(folder), seconds=arguments.seconds, seed=seed, clients=arguments.clients)
+        wrong, table = storm(
+            Path(folder), seconds=arguments.seconds, seed=seed, clients=arguments.clients, shared=arguments.shared
+        )
     print(table)
     for line in wrong:
         print(line, file=sys.stderr)

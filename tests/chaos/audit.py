@@ -37,7 +37,8 @@ def requests(records: Sequence[Record], injected: Sequence[Injected], mark: Path
     """What is wrong with the ends of the requests; [] when all is well."""
     fronts = [fault for fault in injected if fault.what == "kill -9 the front"]
     started = Counter(line.split()[0] for line in mark.read_text().splitlines()) if mark.exists() else Counter()
-    wrong = [f"{tag} was executed {times} times" for tag, times in started.items() if times > 1]
+    asked = Counter(record.tag for record in records)
+    wrong = [f"{tag} was executed {times} times" for tag, times in started.items() if times > asked[tag]]
     for record in records:
         problem = ""
         if record.outcome == "forgotten":
@@ -46,13 +47,22 @@ def requests(records: Sequence[Record], injected: Sequence[Injected], mark: Path
             if not any(record.began <= kill.ended and kill.began <= record.ended for kill in fronts):
                 problem = "lost its connection while no front died"
         elif record.outcome != "left":
-            problem = _answer(record, started[record.tag])
+            problem = _answer(record, started[record.tag], asked[record.tag])
         if problem:
             wrong.append(f"{record}: {problem}")
     return wrong
 
 
-def _answer(record: Record, started: int) -> str:
+def nothing_shared(records: Sequence[Record], mark: Path) -> list[str]:
+    """What is wrong when clients asked the same at the same time, and each of them had an execution of its own."""
+    answered = Counter(record.tag for record in records if record.outcome == 200)
+    started = Counter(line.split()[0] for line in mark.read_text().splitlines())
+    twice = [tag for tag, times in answered.items() if times > 1]
+    shared = sum(started[tag] == 1 for tag in twice)
+    return [] if shared else [f"none of {len(twice)} requests that were asked twice at once was executed once"]
+
+
+def _answer(record: Record, started: int, asked: int) -> str:
     status = record.outcome
     if status not in TYPES:
         return "a status that nobody is told here"
@@ -64,9 +74,9 @@ def _answer(record: Record, started: int) -> str:
         return "was lost in the queue"
     if record.kind == "wrong" and status not in (400, 422, 429):
         return "bad input that is not told so"
-    if status == 200 and started != 1:
+    if status == 200 and not 1 <= started <= asked:
         return f"was answered and executed {started} times"
-    if status in (422, 429) and started:
+    if status in (422, 429) and started and asked == 1:
         return "was refused and executed"
     return ""
 

@@ -41,8 +41,12 @@ class Crowd:
     """Clients in threads; `models` with how often of a hundred requests they are asked. `records` grows until `stop`;
     times are of the monotonic clock."""
 
-    def __init__(self, port: int, models: Mapping[str, int], mark: Path, *, clients: int, seed: int) -> None:
+    def __init__(
+        self, port: int, models: Mapping[str, int], mark: Path, *, clients: int, seed: int, twins: bool = False
+    ) -> None:
+        """`twins`: every fourth request is asked twice at the same time."""
         self._port = port
+        self._twins = twins
         self._models = models
         self._mark = mark
         self._over = threading.Event()
@@ -71,13 +75,25 @@ class Crowd:
             count += 1
             (kind,) = choose.choices(list(KINDS), list(KINDS.values()))
             (model,) = choose.choices(list(self._models), list(self._models.values()))
-            self.records.append(self._ask(f"{number}-{count}", model, kind, choose))
+            tag = f"{number}-{count}"
+            if self._twins and kind != "wrong" and choose.random() < 0.25:
+                body = self._body(tag, model, kind, choose)
+                other = threading.Thread(
+                    target=lambda tag=tag, model=model, body=body: self.records.append(
+                        self._ask(tag, model, "plain", random.Random(0), body)
+                    )
+                )
+                other.start()
+                self.records.append(self._ask(tag, model, kind, choose, body))
+                other.join()
+            else:
+                self.records.append(self._ask(tag, model, kind, choose))
             self._over.wait(choose.expovariate(1 / 0.05))
 
-    def _ask(self, tag: str, model: str, kind: str, choose: random.Random) -> Record:
+    def _ask(self, tag: str, model: str, kind: str, choose: random.Random, body_bytes: bytes | None = None) -> Record:
         began = time.monotonic()
         headers = {"x-framehost-timeout-ms": str(choose.randint(20, 400))} if kind == "hurried" else {}
-        sent = request(self._body(tag, model, kind, choose), headers)
+        sent = request(body_bytes or self._body(tag, model, kind, choose), headers)
         try:
             with socket.create_connection(("127.0.0.1", self._port), ANSWER_S) as connection:
                 if kind in ("slow", "breaks off"):

@@ -36,8 +36,10 @@ class Injected:
 class Saboteur:
     """Injects one fault after the other. `injected` has them all."""
 
-    def __init__(self, server: Framehost, models: list[str], *, seed: int) -> None:
+    def __init__(self, server: Framehost, models: list[str], *, seed: int, family: str = "toy") -> None:
+        """`family`: of the models, also after a swap."""
         self._server = server
+        self._family = family
         self._models = models
         self._choose = random.Random(seed)
         self._over = threading.Event()
@@ -97,7 +99,7 @@ class Saboteur:
         self._server.wait(lambda: self._server.status()["front"], "a new front")
 
     def _swap(self, model: str, mode: str) -> None:
-        self._command("swap", f"{model}=toy", "--mode", mode)
+        self._command("swap", f"{model}={self._family}", "--mode", mode)
 
     def _unload(self, model: str) -> None:
         self._command("unload", model)

@@ -19,3 +19,11 @@ def test_a_minute_of_faults_loses_nothing(runtime: Path) -> None:
     wrong, table = storm(runtime, seconds=SECONDS, seed=SEED, clients=16)
     print(table)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.timeout(300)
+def test_half_a_minute_of_faults_loses_nothing_that_is_sent_together_ahead_or_once(runtime: Path) -> None:
+    """The same with batches, look-ahead and joining, and with clients that ask the same at the same time."""
+    wrong, table = storm(runtime, seconds=SECONDS / 2, seed=SEED, clients=16, shared=True)
+    print(table)
+    assert not wrong, "\n".join(wrong)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,25 @@ def test_a_deadline_while_running_keeps_the_permit_until_the_end(server: Frameho
     answer = following.result(30)
     assert answer.json["x_toy"]["tag"] == "b"
     assert answer.json["x_toy"]["pid"] == host
+    server.wait(server.idle, "idle")
+
+
+def test_what_was_answered_while_the_host_stood_still_is_not_executed_afterwards(
+    server: Framehost, runtime: Path
+) -> None:
+    """Its clients had their 504 in time; when the host goes on, their units have neither time nor anyone waiting."""
+    mark = runtime / "mark"
+    assert server.decide({"tag": "before", "mark": str(mark)}).status == 200
+    host = server.host()["pid"]
+    os.kill(host, signal.SIGSTOP)
+    try:
+        asked = [server.soon({"tag": "late", "mark": str(mark)}, x_framehost_timeout_ms="300") for _ in range(8)]
+        assert [answer.result(30).status for answer in asked] == [504] * 8
+    finally:
+        os.kill(host, signal.SIGCONT)
+    assert server.decide({"tag": "after", "mark": str(mark)}).status == 200
+    assert tagged(mark) == ["before", "after"]
+    assert server.host()["pid"] == host
     server.wait(server.idle, "idle")
 
 

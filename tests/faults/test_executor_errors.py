@@ -119,6 +119,13 @@ def test_a_frail_family_retires_on_any_error_but_not_on_bad_input(runtime: Path)
 # Requests of several units
 
 
+def test_every_unit_has_the_main_thread(server: Framehost) -> None:
+    """Also after one that failed, and the second of a request."""
+    assert server.decide({"op": "raise", "tag": "once"}).status == 500
+    answer = server.decide({"units": [{"tag": "one"}, {"tag": "two"}]})
+    assert answer.json["x_toy"]["threads"] == ["MainThread"]
+
+
 def units(mark: Path, *states: dict[str, Any]) -> dict[str, Any]:
     return {"units": [{"tag": str(number), "mark": str(mark), **state} for number, state in enumerate(states)]}
 

@@ -81,3 +81,37 @@ def test_replicas_are_swapped_together(runtime: Path) -> None:
             ("toy@2", 1),
         }
         assert server.decide("x").status == 200
+
+
+def test_a_spare_takes_over_from_a_host_that_dies_and_another_one_is_loaded(runtime: Path) -> None:
+    """It was loaded and warm before: the queue goes on with it, and what is loaded then is the next spare. Its load
+    hangs here, and nobody waits for it."""
+    gate = runtime / "gate"
+    gate.touch()
+    config = configuration(runtime / "c.toml", {"toy": {"spare": True, "gate": gate}})
+    with running(runtime, config=config) as server:
+
+        def hosts() -> dict[bool, dict[str, Any]]:
+            return {host["spare"]: host for host in server.status()["hosts"]}
+
+        server.wait(lambda: hosts()[True]["state"] == "ready", "the spare is warm")
+        old, spare = hosts()[False]["pid"], hosts()[True]["pid"]
+        gate.unlink()
+        for _ in range(2):
+            assert server.decide("x").json["x_toy"]["pid"] == old
+        running_unit = server.soon({"op": "wait", "until": "never"})
+        server.running()
+        queued = server.soon("x")
+        server.queued(1)
+        psutil.Process(old).kill()
+        assert running_unit.result(30).status == 503
+        assert queued.result(30).json["x_toy"]["pid"] == spare
+        server.wait(lambda: hosts()[True]["state"] == "loading", "the next spare loads")
+        assert (hosts()[False]["restarts"], hosts()[True]["restarts"]) == (1, 0), "counted for the replica"
+        gate.touch()
+        server.wait(lambda: hosts()[True]["state"] == "ready", "the next spare is warm")
+        third = hosts()[True]["pid"]
+        psutil.Process(third).kill()
+        server.wait(lambda: hosts()[True]["pid"] not in (0, third), "a spare that dies is replaced")
+        assert server.decide("x").json["x_toy"]["pid"] == spare, "and the front never hears of it"
+        assert server.stop() == 0

@@ -85,12 +85,12 @@ def test_a_spent_budget_ends_the_queue_and_leaves_the_other_model_alone(runtime:
 
 def test_a_model_that_has_served_never_ends_the_server(runtime: Path) -> None:
     """Without a single restart it is replaced when it dies, and the queue goes on."""
-    mark = runtime / "mark"
     with running(runtime, config=configuration(runtime / "c.toml", {"one": {}}, restarts=0)) as server:
         for number in (1, 2, 3):
-            first = server.soon({"op": "wait", "until": "never", "tag": "a", "mark": str(mark)})
+            # Not the same request again: one that ends hosts is refused.
+            first = server.soon({"op": "wait", "until": "never", "tag": f"a{number}"})
             server.running("one")
-            queued = server.soon({"tag": "b", "mark": str(mark)})
+            queued = server.soon({"tag": "b"})
             server.queued(1, "one")
             kill_host(server, "one")
             assert first.result(30).status == 503

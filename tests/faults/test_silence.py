@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.faults.test_probes import Probe
@@ -46,3 +47,27 @@ def test_a_wedged_control_thread_is_seen_and_costs_no_request_and_no_clean_stop(
         assert server.decide("x").json["x_toy"]["pid"] == pid
         assert server.stop() == 0
         assert closed.exists(), "the host ended by itself"
+
+
+def test_what_was_frozen_for_longer_than_its_limits_goes_on_where_it_was(runtime: Path) -> None:
+    """A paused container: every process stands still in the middle of a unit. After the thaw the unit is answered, and
+    neither the host nor the front has been ended for what it could not do."""
+    until = runtime / "until"
+    config = configuration(runtime / "c.toml", {"toy": {"execution_limit": 5}}, front_limit=5)
+    with running(runtime, config=config) as server:
+        host, front = server.host()["pid"], server.front_pid()
+        unit = server.soon({"op": "wait", "until": str(until)})
+        server.running()
+        frozen = time.monotonic()
+        processes = server.family()
+        for process in processes:
+            process.suspend()
+        server.wait(lambda: time.monotonic() - frozen > 8, "longer than the limits")
+        for process in processes:
+            process.resume()
+        thawed = time.monotonic()
+        server.wait(lambda: time.monotonic() - thawed > 1, "the watchers have looked")
+        assert server.idle() is False, "they answer, and the unit runs"
+        until.touch()
+        assert unit.result(30).json["x_toy"]["pid"] == host
+        assert (server.host()["pid"], server.front_pid()) == (host, front)

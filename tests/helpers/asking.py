@@ -20,10 +20,12 @@ class Asking:
     """As the main port's `frontend.http.decisions.Exchange`, of a request that is parsed already."""
 
     PARSES: ClassVar[bool] = True
+    SHARES: ClassVar[bool] = True
 
     def __init__(self, asked: DecisionRequest, size: int = 10, timeout_ms: int | None = None) -> None:
         """`size`: of its body, in bytes."""
         self._asked, self._size = asked, size
+        self._ingress = BoundedAdmission("ingress", requests=1, cost=max(1, size))
         self.timeout_ms = None if timeout_ms is None else str(timeout_ms)
 
     def check_head(self) -> None:
@@ -32,8 +34,8 @@ class Asking:
     def alone(self, server: Server) -> Deployment | None:
         return server.only
 
-    def admit(self, ingress: BoundedAdmission) -> Permit:
-        return permit(ingress, self._size)
+    def admit(self) -> Permit:
+        return permit(self._ingress, self._size)
 
     async def upload(self, permit: Permit) -> bytes:
         return bytes(self._size)

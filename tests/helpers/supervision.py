@@ -49,7 +49,7 @@ def spec(**fields: Any) -> DeploymentSpec:
 class HostWorld:
     """A slot's effects, recorded as words, and the slot itself: `take` returns the words since the last `take`."""
 
-    def __init__(self, restarts: int = 5, **fields: Any) -> None:
+    def __init__(self, restarts: int = 5, replica: int | None = 0, **fields: Any) -> None:
         self.clock = Clock()
         self.log = io.StringIO()
         self.told: list[Message] = []
@@ -57,7 +57,7 @@ class HostWorld:
         self._words: list[str] = []
         self.life = HostLife(
             spec(**fields),
-            0,
+            replica,
             self,
             RestartPolicy(RestartLimits(budget=restarts, endless=True)),
             console=Console(self.log),
@@ -115,6 +115,9 @@ class HostWorld:
 
     def ready(self) -> None:
         self._words.append("ready")
+
+    def warm(self) -> None:
+        self._words.append("warm")
 
     def died(self, how: str) -> None:
         self._words.append(f"died: {how}")

@@ -28,7 +28,9 @@ QUESTION = {"q": {"type": "noul", "instructions": "is it so?"}}
 class Main:
     """A front with the one model "m" behind the main port, and a client."""
 
-    def __init__(self, context: zmq.Context[Any], client: ClientSession, **options: Any) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], client: ClientSession, *, max_requests: int = 2, **options: Any
+    ) -> None:
         """`options`: fields of its `Server`."""
         loop = asyncio.get_running_loop()
         self.zmq, self.client = context, client
@@ -39,7 +41,7 @@ class Main:
             "role": "current",
             "family": "fake",
             "options": {},
-            "max_requests": 2,
+            "max_requests": max_requests,
             "max_cost": 10,
         }
         self.deployment = Deployment(model, loop=loop, zmq_context=context, epoch="front-1")

@@ -163,3 +163,38 @@ async def test_a_keys_bounds_hold_on_a_native_listener(keyed: Main, monkeypatch:
         assert (await other)[0] == 200
     finally:
         await listener.close()
+
+
+async def test_one_key_leaves_others_their_share_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of them it gets no more, whoever else is there or not; a key that holds none finds one free."""
+    async with main_port(monkeypatch, keys=ring(), max_requests=8) as main:
+        alice, bob = {"x-api-key": KEY}, {"x-api-key": OTHER}
+        url = f"{main.url}/v1/systemone"
+        held = [asyncio.create_task(main.client.post(url, json=SYSTEM_ONE, headers=alice)) for _ in range(4)]
+        await until(lambda: main.deployment.statistics().admissions[0].outstanding == 4, "Alice has half of them")
+        async with main.client.post(url, json=SYSTEM_ONE, headers=alice) as refused:
+            assert refused.status == 429
+            assert "the key 'alice' has 4 of it, 4 are free" in await refused.text()
+        held += [asyncio.create_task(main.client.post(url, json=SYSTEM_ONE, headers=bob)) for _ in range(2)]
+        await until(lambda: main.deployment.statistics().admissions[0].outstanding == 6, "Bob has two")
+        async with main.client.post(url, json=SYSTEM_ONE, headers=bob) as refused:
+            assert refused.status == 429, "as many as he has are left"
+        for _ in held:
+            main.host.answer((await main.host.unit()).call)
+        assert [(await one).status for one in held] == [200] * 6
+        again = asyncio.create_task(main.client.post(url, json=SYSTEM_ONE, headers=alice))
+        main.host.answer((await main.host.unit()).call)
+        assert (await again).status == 200, "what she held is hers no more"
+
+
+async def test_a_key_that_is_alone_has_all_of_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nobody to leave anything to."""
+    alone = KeyRing(None, [ApiKey("alice", hashlib.sha256(KEY.encode()).digest())])
+    async with main_port(monkeypatch, keys=alone) as main:
+        url = f"{main.url}/v1/systemone"
+        held = [
+            asyncio.create_task(main.client.post(url, json=SYSTEM_ONE, headers={"x-api-key": KEY})) for _ in range(2)
+        ]
+        for _ in held:
+            main.host.answer((await main.host.unit()).call)
+        assert [(await one).status for one in held] == [200, 200]

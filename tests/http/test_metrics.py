@@ -21,14 +21,15 @@ from tests.http.main_port import QUESTION, Main
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}
+COUNTS = {"turns": 2, "request_deaths": 3, "last_death": "killed by SIGKILL\nsecret words"}
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
     "supervisor_rss_bytes": 3,
     "log_lines_lost": 0,
     "front_process": {"restarts": 2, "rss_bytes": 4},
     "hosts": [
-        {**HOST, "restarts": 7, "rss_bytes": 5, "load_s": 0.5, "last_death": "killed by SIGKILL\nsecret words"},
-        {**HOST, "restarts": 0, "rss_bytes": 6, "load_s": 0.25, "role": "coming"},
+        {**HOST, "deployment": "m@1", "restarts": 7, "rss_bytes": 5, "load_s": 0.5, **COUNTS},
+        {**HOST, "deployment": "m@2", "restarts": 0, "rss_bytes": 6, "load_s": 0.25, **COUNTS, "role": "coming"},
     ],
     "deaths": [
         {"at": 1.0, "who": "m", "how": "killed by SIGKILL"},
@@ -151,6 +152,8 @@ async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None
     samples = await main.scrape()
     assert samples["framehost_front_restarts_total",] == 2
     assert samples["framehost_host_restarts_total", "m", "0"] == 7
+    assert samples["framehost_host_request_deaths_total", "m", "0"] == 6
+    assert samples["framehost_model_turns_total", "m"] == 4
     assert samples["framehost_host_resident_memory_bytes", "m", "0"] == 11
     assert samples["framehost_host_load_seconds", "m", "0"] == 0.5
     assert samples["framehost_swaps_total", "m", "done"] == 2

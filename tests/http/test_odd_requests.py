@@ -8,11 +8,18 @@ import logging
 import re
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
+from urllib.parse import quote
 
 import pytest
+from yarl import URL
 
+from frontend.http import admin
+from frontend.limits import ServerLimits
+from protocol.messages import Order, Outcome
 from tests.helpers.fake_host import until
-from tests.http.conftest import Edge
+from tests.http.conftest import Edge, listening
 from tests.http.main_port import Main
 
 BODY = b'{"state": "x"}'
@@ -120,3 +127,37 @@ async def test_a_client_that_resets_after_expect_is_one_that_has_left(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     counted = [status for model in edge.server.metrics.models.values() for _, _, status in model.requests]
     assert set(counted) <= {499}
+
+
+@pytest.mark.parametrize("name", ["org/name", "a/b/c", "org/name with space", "50%/x", "org/swap"])
+async def test_a_model_whose_name_has_slashes_is_found(main: Main, name: str) -> None:
+    """As it stands in the address, encoded, and with a slash behind it; a part of its name is none."""
+    main.server.deployments[name] = main.deployment
+    plain, encoded = quote(name), quote(name, safe="")
+    for path in (plain, encoded, f"{plain}/", f"{encoded}/"):
+        response = await main.client.get(URL(f"{main.url}/v1/models/{path}", encoded=True))
+        assert (response.status, (await response.json()).get("id")) == (200, "m"), path
+    response = await main.client.get(URL(f"{main.url}/v1/models/{plain.partition('/')[0]}", encoded=True))
+    assert response.status == 404
+
+
+@pytest.mark.parametrize("name", ["org/name", "a/b/c", "org/swap"])
+@pytest.mark.parametrize("spelled", [quote, partial(quote, safe="")], ids=["plain", "encoded"])
+async def test_orders_reach_a_model_whose_name_has_slashes(
+    limits_of_server: ServerLimits, name: str, spelled: Callable[[str], str]
+) -> None:
+    """The action is the last part of the path, whatever the name is."""
+    orders: list[Order] = []
+
+    async def carry_out(order: Order) -> Outcome:
+        orders.append(order)
+        return Outcome(code="done", message="", report={})
+
+    async with listening(limits_of_server, admin.build) as edge:
+        edge.server.carry_out = carry_out  # type: ignore[method-assign]
+        sent = (
+            f"POST /admin/models/{spelled(name)}/load HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n"
+        )
+        assert (await edge.ask(sent.encode())).startswith(b"HTTP/1.1 200 ")
+    assert [(order.action, order.model) for order in orders] == [("load", name)]

@@ -116,7 +116,7 @@ async def test_an_upload_that_grows_beyond_the_budget_is_429(
     """In the middle of it, and everything it held goes back. What is unpacked counts as well as what is sent."""
     monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
     monkeypatch.setattr(limits, "INGRESS_STEP_BYTES", 100)
-    large = [await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n") for _ in range(2)]
+    large = [await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 999) for _ in range(2)]
     await until(edge, (2, 2000))
     if packed:
         body = gzip.compress(b" " * 501)
@@ -148,4 +148,69 @@ async def test_liveness_needs_no_place(edge: Edge, monkeypatch: pytest.MonkeyPat
     assert answer.startswith(b"HTTP/1.1 503 "), "live, and not ready: there is no model"
     for _, writer in open_ones:
         writer.close()
+    await until(edge, (0, 0))
+
+
+async def test_what_is_announced_reserves_nothing(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that announce the largest body and send a byte hold a step each, and keep nobody out."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    monkeypatch.setattr(limits, "INGRESS_STEP_BYTES", 100)
+    crawling = [await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n{") for _ in range(2)]
+    await until(edge, (2, 200))
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 1000)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    for _, other in [*crawling, (reader, writer)]:
+        other.close()
+    await until(edge, (0, 0))
+
+
+async def test_a_body_that_comes_too_slowly_is_408(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not begin the wait anew."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 0.3)
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 1000\r\n\r\n")
+
+    async def crawl() -> None:
+        while True:
+            writer.write(b" ")
+            await asyncio.sleep(0.05)
+
+    crawling = asyncio.create_task(crawl())
+    async with asyncio.timeout(20):
+        answer = await reader.readuntil(b"}")
+    crawling.cancel()
+    await asyncio.wait([crawling])
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"fewer than 1024 a second" in answer
+    assert edge.held() == (0, 0)
+    writer.close()
+
+
+async def test_the_slowest_upload_gives_way_when_there_is_no_room(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so, and the newcomer is read. One that has only just begun does not."""
+    monkeypatch.setattr(limits, "UPLOAD_IDLE_S", 20.0)
+    monkeypatch.setattr(limits, "INGRESS_STEP_BYTES", 100)
+    now = [0.0]
+    monkeypatch.setattr(edge.server.uploads, "_clock", lambda: now[0] + asyncio.get_running_loop().time())
+    slow, slowest, slower = [
+        await edge.connect(HEAD + b"Content-Length: 900\r\n\r\n" + b" " * sent) for sent in (300, 100, 200)
+    ]
+    async with asyncio.timeout(20):
+        while len(edge.server.uploads._waiting) < 3:
+            await asyncio.sleep(0)
+    assert (await edge.ask(HEAD + b"Content-Length: 10\r\n\r\n")).startswith(b"HTTP/1.1 429 ")
+    now[0] = limits.UPLOAD_GIVES_WAY_S
+    reader, writer = await edge.connect(HEAD + b"Content-Length: 2\r\n\r\n{}")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+    async with asyncio.timeout(20):
+        answer = await slowest[0].readuntil(b"}")
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert b"it had brought 100 bytes" in answer
+    assert edge.server.uploads.gave_way == 1
+    for (reader, other), left in ((slow, 600), (slower, 700)):
+        other.write(b" " * left)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 422 ")
+        other.close()
+    for _, other in (slowest, (reader, writer)):
+        other.close()
+    writer.close()
     await until(edge, (0, 0))

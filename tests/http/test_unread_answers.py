@@ -68,6 +68,12 @@ async def test_pipelined_requests_of_a_client_that_reads_are_all_answered(main: 
     silent.socket.close()
 
 
+async def test_a_stop_with_nothing_to_write_waits_for_nothing(main: Main) -> None:
+    """Also without a budget, and with idle connections."""
+    assert (await main.answered()).status == 200
+    assert await until_idle(main.server, 0.0)
+
+
 async def test_a_stop_waits_for_answers_that_are_being_read(main: Main) -> None:
     """The drain is over when the last byte has left, and not before; without a reader its budget ends it."""
     silent = Silent(main)

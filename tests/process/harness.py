@@ -337,7 +337,7 @@ def configuration(path: Path, models: dict[str, dict[str, Any]], **server: Any) 
     lines = ["[server]", *(f"{key} = {json.dumps(value)}" for key, value in server.items())]
     for name, fields in models.items():
         bounds = ("max_requests", "max_cost", "execution_limit", "load_limit")
-        own = ("path", *bounds, "resident", "pin", "keep_alive", "replicas")
+        own = ("path", *bounds, "resident", "pin", "keep_alive", "replicas", "spare")
         options = {key: value for key, value in fields.items() if key not in ("family", *own)}
         lines += [f"[models.{name}]", f"family = {json.dumps(fields.get('family', 'toy'))}"]
         lines += [f"{key} = {json.dumps(fields[key])}" for key in own if key in fields]

@@ -67,7 +67,8 @@ def expected(server: Framehost) -> dict[str, Any]:
     answer = server.post(SYSTEM_ONE)
     assert answer.status == 200
     document: dict[str, Any] = answer.json
-    assert list(document) == ["model", "answers", "usage"]
+    assert list(document) == ["model", "answers", "usage", "x_statement"]
+    assert document["x_statement"] == ["refund"], "it has no criteria"
     assert document["model"] == "sparrow", "an alias is answered with the concrete name"
     return document
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers.minilm import fetch_minilm
 from tests.process.conftest import short_directory
-from tests.process.harness import GUARD_S, ROOT, Framehost, running
+from tests.process.harness import GUARD_S, Framehost, running
 
 for needed in ("torch", "transformers", "tokenizers"):
     pytest.importorskip(needed, reason="the embedding family needs framehost[torch]")
@@ -71,14 +72,6 @@ DECISIONS: list[tuple[str, dict[str, Any], str | bool | int]] = [
 
 ALONE = {"OMP_NUM_THREADS": "1"}
 """Threads of a library that wait for each other by spinning take minutes where other tests use the cores, too."""
-
-
-def fetch_minilm() -> Path:
-    """The folder of the real model, as the command prints it."""
-    command = [sys.executable, "-m", "executor_host.supervision.entry", "fetch", "minilm"]
-    fetched = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
-    assert fetched.returncode == 0, fetched.stderr
-    return Path(fetched.stdout.splitlines()[0])
 
 
 @pytest.fixture(scope="module")

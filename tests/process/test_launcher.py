@@ -157,12 +157,31 @@ def pages() -> list[str]:
     return [target for target in targets if "framehost-taken" in target]
 
 
+async def test_a_host_is_told_how_many_threads_to_compute_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its libraries are loaded: what its model says, else its share; and to sleep while they wait."""
+    started: list[dict[str, str]] = []
+
+    async def watched(*_: object, variables: dict[str, str], **__: object) -> LocalProcess:
+        started.append(variables)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(local, "start_process", watched)
+    launcher = LocalLauncher(lambda *_: None, share=3)
+    for configured in (None, 5):
+        deployment = DeploymentSpec(id="m@1", name="m", family="toy", threads=configured)
+        with pytest.raises(OSError, match="no more"):
+            await launcher.start(HostSpec(deployment, incarnation="1-a", directory=str(tmp_path)))
+    launcher.close()
+    assert [one["OMP_NUM_THREADS"] for one in started] == ["3", "5"]
+    assert [one["OPENBLAS_NUM_THREADS"] for one in started] == ["1", "5"]
+
+
 async def test_a_host_that_cannot_be_started_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page was made first; nobody will write to it."""
     made = []
 
     async def refuse(*_: object, **__: object) -> LocalProcess:
-        made.extend(pages())
+        made.extend(await asyncio.to_thread(pages))
         raise OSError("no more processes")
 
     monkeypatch.setattr(local, "start_process", refuse)

@@ -36,6 +36,8 @@ def test_the_toy_is_found_by_its_entry_point(runtime: Path) -> None:
         assert answer.status == 200
         assert answer.json["x_toy"]["tag"] == "hello"
         assert answer.json["x_toy"]["pid"] == server.host()["pid"]
+        # Loaded, warmed up and executed where CUDA lives: it is the reason for the process.
+        assert answer.json["x_toy"]["threads"] == ["MainThread"]
         assert answer.json["answers"]["q"]["probabilities"] == {"yes": 0.5, "no": 0.5}
         assert set(QUESTION) == set(answer.json["answers"])
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import readme
+from tests.helpers.minilm import fetch_minilm
 from tests.process.harness import GUARD_S, Framehost
 
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -20,6 +21,7 @@ MEASURED = json.loads(readme.FILE.read_text(encoding="utf-8"))
 
 def test_the_default_model_answers_what_readme_shows(runtime: Path) -> None:
     """`make serve`, then the two commands as they stand there; `make readme` writes the answers of another model."""
+    fetch_minilm()
     server = Framehost(["serve", "--port", "0"], runtime)
     try:
         answer = server.opened().post(readme.request(TEXT))

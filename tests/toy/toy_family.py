@@ -3,6 +3,8 @@
 It is registered as any third party's family is: by the entry point in the .dist-info folder beside this file.
 """
 
+from dataclasses import replace
+
 from protocol.families import Family
 from protocol.options import Option, OptionTable
 
@@ -31,3 +33,6 @@ FRAIL = Family(
     retire_on_error=True,
 )
 """The same, with the rule that any execution error retires the host."""
+
+SHARING = replace(FAMILY, name="sharing", pure=True)
+"""The same, which says of itself that equal payloads have equal answers. Who asks it twice does not look at the pid."""

@@ -55,9 +55,11 @@ class ToyExecutor(Executor):
         self._calls = 0
         self._closed: Path | None = None
         self._kept: list[bytes] = []
+        self._threads: set[str] = set()
         self._busy_s = float(path.removeprefix("busy=")) / 1000 if path and path.startswith("busy=") else 0.0
 
     def load(self, progress: Progress) -> Mapping[str, object]:
+        self._threads.add(threading.current_thread().name)
         progress(0.5, "half of the toy")
         gate = self.options["gate"]
         if gate:
@@ -83,6 +85,7 @@ class ToyExecutor(Executor):
         return {"identity": identity, "name": "toy", "dtype": "none", "parameters": 0}
 
     def warm_up(self) -> None:
+        self._threads.add(threading.current_thread().name)
         if self.options["fail"] == "warm_up":
             raise RuntimeError("the toy's first decision failed")
 
@@ -114,6 +117,8 @@ class ToyExecutor(Executor):
     def _do(self, state: dict[str, Any], call: Call) -> dict[str, Any]:
         op = state.get("op", "echo")
         answer: dict[str, Any] = {"pid": os.getpid(), "calls": self._calls, "tag": state.get("tag", "")}
+        # The answer says in which threads the model was loaded, warmed up and asked.
+        answer["threads"] = sorted({*self._threads, threading.current_thread().name})
         if op == "deaf":
             for number in {*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(number, signal.SIG_IGN)

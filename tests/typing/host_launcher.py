@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from executor_host.launch.base import DeploymentSpec, HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
+from protocol.models import DeploymentSpec
 
 
 class Handle(ProcessHandle):

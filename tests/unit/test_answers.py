@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from frontend.requests.answers import (
     AnswerError,
+    ChoiceAnswer,
+    NoulAnswer,
+    ScoreAnswer,
     choice_answer,
     choice_confidence,
     expected_score,
@@ -20,6 +23,7 @@ from frontend.requests.answers import (
     score_answer,
     score_confidence,
     softmax,
+    tempered,
 )
 from frontend.requests.questions import Choice, Noul, Score
 
@@ -231,3 +235,32 @@ def test_answers_serialise_without_special_numbers() -> None:
         noul_answer(Noul("q", "?", None), 0.0),
     ):
         assert json.loads(json.dumps(answer.to_json(), allow_nan=False)) == answer.to_json()
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 1.0, 2.5, 100.0])
+def test_a_temperature_divides_the_logits(temperature: float) -> None:
+    """Of every type: the answer of the softmax at that temperature; the winner stays, and 1 changes nothing at all."""
+    logits = (0.3, 2.0, -1.0)
+    plain, expected = softmax(logits), softmax(logits, temperature)
+    choice = choice_answer(Choice("q", None, (("a", None), ("b", None), ("c", None))), plain)
+    found = tempered(choice, temperature)
+    assert isinstance(found, ChoiceAnswer)
+    assert found.choice == "b"
+    assert [value for _, value in found.probabilities] == pytest.approx(expected, abs=1e-12)
+    assert found.confidence == pytest.approx(choice_confidence(expected), abs=1e-12)
+    score = tempered(score_answer(Score("q", None, ("x", "y", "z")), plain), temperature)
+    assert isinstance(score, ScoreAnswer)
+    assert score.score == pytest.approx(expected_score(expected), abs=1e-12)
+    assert score.levels == ("x", "y", "z")
+    noul = tempered(NoulAnswer(softmax((0.0, 1.0))[1]), temperature)
+    assert isinstance(noul, NoulAnswer)
+    assert noul.noul == pytest.approx(softmax((0.0, 1.0), temperature)[1], abs=1e-12)
+    if temperature == 1.0:
+        assert found is choice
+
+
+def test_a_temperature_leaves_what_is_certain() -> None:
+    """No probability of 0 or 1 becomes anything else, and nothing overflows."""
+    assert tempered(NoulAnswer(1.0), 0.01) == NoulAnswer(1.0)
+    assert tempered(NoulAnswer(0.0), 100.0) == NoulAnswer(0.0)
+    assert tempered(NoulAnswer(1e-300), 0.01) == NoulAnswer(0.0)

@@ -692,6 +692,49 @@ def test_a_server_that_goes_away_is_waited_for_within_the_budget() -> None:
     assert waits.waits == [0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_what_a_proxy_says_of_a_server_that_is_away_is_tried_again(server: Server, status: int) -> None:
+    """nginx answers for a framehost that is started again, in HTML and without Retry-After."""
+    replies = iter([(status, {}, b"<html>Bad Gateway</html>"), answer("a")])
+    server.reply = lambda _: next(replies)
+    waits = Waits()
+    one = worker(server.url, waits)
+    assert one.ask(b'{"state": 1}').error is None
+    assert waits.waits == [1.0]
+    one.close()
+
+
+def test_a_deadline_of_the_servers_own_is_an_answer(server: Server) -> None:
+    """The request had its time, and trying again would take as much of it."""
+    server.reply = lambda _: (504, {}, b'{"detail": {"error_type": "timeout_error", "message": "too slow"}}')
+    waits = Waits()
+    one = worker(server.url, waits)
+    outcome = one.ask(b'{"state": 1}')
+    assert (outcome.status, outcome.error, waits.waits) == (504, "too slow", [])
+    one.close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_ends_the_batch_with_the_address(
+    server: Server, files: Files, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be every line's, and following it would take the key to somebody else."""
+    files.requests(["a", "b"])
+    server.reply = lambda _: (status, {"Location": "https://elsewhere.example/v1/systemone"}, b"")
+    assert files.batch(server, "--concurrency", "1") != 0
+    assert "https://elsewhere.example/v1/systemone" in capsys.readouterr().err
+    assert files.output.read_text() == "", "an empty error for each line says nothing"
+
+
+def test_loopback_is_never_asked_through_a_proxy(server: Server, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    files.requests(["a"])
+    assert files.batch(server) == 0
+    assert files.states() == ["a"]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

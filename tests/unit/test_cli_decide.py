@@ -276,6 +276,50 @@ def test_what_the_server_says_is_shown(
     assert capsys.readouterr().err == f"framehost decide: {message}\n"
 
 
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_loopback_is_never_asked_through_a_proxy(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy elsewhere does not know this machine's own servers."""
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    Reply.reply = (200, json.dumps(response("noul")).encode())
+    assert supervisor.main(["decide", "--url", url, "--state", "s", "--noul", "true=y"]) == 0
+
+
+class Away(BaseHTTPRequestHandler):
+    """Sends everybody to `place`."""
+
+    place = ""
+    status = 307
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        self.send_header("Location", self.place)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_key_is_never_sent_to_another_address(
+    url: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The address is told, for whoever knows whether it can be trusted; nothing is asked there."""
+    monkeypatch.setenv("FRAMEHOST_API_KEY", "a-key-that-is-long-enough")
+    Away.place, Away.status = f"{url}/v1/systemone", status
+    with HTTPServer(("127.0.0.1", 0), Away) as away:
+        thread = threading.Thread(target=away.serve_forever, args=(0.01,))
+        thread.start()
+        asked = ["decide", "--url", f"http://127.0.0.1:{away.server_port}", "--state", "s", "--noul", "true=y"]
+        assert supervisor.main(asked) == 1
+        away.shutdown()
+        thread.join()
+    said = capsys.readouterr().err
+    assert f"{status}: " in said
+    assert f"{url}/v1/systemone" in said
+    assert Reply.asked == []
+
+
 @pytest.mark.parametrize("content", [b"", b"not json", b"{}", b'{"answers": {}}', b"[]", b'{"answers": {"answer": 1}}'])
 def test_an_answer_that_is_none_is_an_error(url: str, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     """Something else listens there, or another version: exit 1 with one line, never a traceback."""

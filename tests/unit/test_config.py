@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import supervisor
 from executor_host.supervision import listeners
+from frontend.cli import serve
+from frontend.configuration import fetched
 from frontend.configuration import load as config
 from frontend.configuration.endpoints import Endpoint, check_host
 from frontend.configuration.successor import successor
@@ -152,7 +155,7 @@ def test_a_family_without_weights_of_its_own_needs_a_path(
     said = f"line 4, key models.m.path: the path is missing: the {family} family needs the folder of a "
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="the path is missing"):
-        successor(config.from_models([]).models[0], {"family": family}, 30.0)
+        successor(config.from_models(["sparrow=sparrow"]).models[0], {"family": family}, 30.0)
 
 
 def test_every_family_without_weights_of_its_own_says_what_it_needs() -> None:
@@ -230,6 +233,12 @@ MISTAKES = [
     ('[models.m]\nfamily = "sparrow"\nmax_requests = 0\n', 3, "models.m.max_requests", "admits nothing"),
     ('[models.m]\nfamily = "sparrow"\nmax_cost = -5\n', 3, "models.m.max_cost", "admits nothing"),
     ('[server]\nturn = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.turn", "0 (never)"),
+    (
+        '[models.m]\nfamily = "sparrow"\nremote = true\nspare = true\n',
+        4,
+        "models.m.spare",
+        "give more replicas",
+    ),
     ('[server]\nfront_limit = -1\n[models.m]\nfamily = "sparrow"\n', 2, "server.front_limit", "0 (no limit)"),
     ('[server]\nhealth = "x:1"\n[models.m]\nfamily = "sparrow"\n', 2, "server.health", "not an IP address"),
     (
@@ -365,6 +374,13 @@ def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         config.load(file)
 
 
+@pytest.mark.parametrize("name", ["org/", "/name", "a//b", "a/../b", ".", "a/."])
+def test_a_name_that_an_address_would_lose_is_refused(tmp_path: Path, name: str) -> None:
+    """Clients shorten such addresses, and a slash at the end belongs to the path."""
+    with pytest.raises(ConfigurationError, match="a model name with slashes"):
+        config.load(write(tmp_path, f'[models."{name}"]\nfamily = "sparrow"\n'))
+
+
 def test_a_long_model_name_is_refused(tmp_path: Path) -> None:
     """Names are shown in logs and travel on the wire: at most 200 printable characters."""
     for name in ("x" * 201, "line\\nbreak"):
@@ -491,8 +507,39 @@ def test_check_refuses_an_address_that_serve_would(
 # --model NAME=FAMILY[:PATH]
 
 
-def test_models_of_the_command_line(tmp_path: Path) -> None:
-    """NAME=FAMILY, with a path after the first colon; without any, the embedded model."""
+def test_the_model_that_is_served_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MiniLM where it has been fetched, whole; else the embedded one, with one line that says what is better. Whoever
+    names a model, or has a file, is told nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def said(*options: str) -> str | None:
+        parser = argparse.ArgumentParser()
+        serve.add_to(parser.add_subparsers(), lambda arguments: 0)
+        return serve.hint(parser.parse_args(["serve", *options]))
+
+    assert config.default_model() == "sparrow=sparrow"
+    assert "framehost fetch minilm" in str(said())
+    assert said("--model", "m=sparrow") is None
+    assert said("--config", "file.toml") is None
+    minilm = fetched.MODELS["minilm"]
+    for name in minilm.files:
+        assert config.default_model() == "sparrow=sparrow"
+        file = minilm.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (model,) = config.from_models([]).models
+    assert (model.name, model.family, model.path) == ("minilm", "embedding", str(minilm.path))
+    assert said() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
+    assert config.default_model() == "sparrow=sparrow"
+
+
+def test_models_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NAME=FAMILY, with a path after the first colon; without any, what is served without a word."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "where:else=x"
     file.touch()
     found = config.from_models(["a=sparrow", f"b=sparrow:{file}", "c=sparrow:nano-robot"])

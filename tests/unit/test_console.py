@@ -48,11 +48,11 @@ def test_a_log_file_gets_one_line_per_stage() -> None:
 
 
 def test_a_second_incarnation_has_its_own_stages() -> None:
-    """After `settled` the same source starts anew."""
+    """After `finished` the same source starts anew."""
     stream = io.StringIO()
     console = Console(stream)
     console.progress("toy 1-a", "loading", 0.0, "")
-    console.settled("toy 1-a")
+    console.finished("toy 1-a")
     console.progress("toy 1-a", "loading", 0.0, "")
     assert stream.getvalue().count("loading") == 2
 
@@ -75,7 +75,7 @@ def test_a_terminal_shows_one_live_line_below_everything(clock: list[float]) -> 
     clock[0] += 1
     console.progress("toy 1-a", "loading", 1.0, "all")
     assert shown(stream.getvalue())[-1] == f"[toy 1-a] loading {'█' * 24} 100% all"
-    console.settled("toy 1-a")
+    console.finished("toy 1-a")
     assert shown(stream.getvalue()) == ["[front] hello", ""]
 
 
@@ -106,5 +106,5 @@ def test_settling_one_leaves_the_line_of_another() -> None:
     console = Console(stream)
     console.progress("one 1-a", "loading", 0.1, "")
     console.progress("two 2-b", "loading", 0.2, "")
-    console.settled("one 1-a")
+    console.finished("one 1-a")
     assert "[two 2-b] loading" in shown(stream.getvalue())[-1]

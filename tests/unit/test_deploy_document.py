@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import textwrap
 import tomllib
 from pathlib import Path
@@ -12,6 +14,7 @@ from frontend.configuration import load as config
 from frontend.configuration import schema
 from frontend.limits import REQUEST_TIMEOUT_S
 from protocol.exits import HostExit
+from protocol.transport import keys
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 
@@ -54,3 +57,19 @@ def test_the_exit_statuses_are_those_of_a_host() -> None:
     table = DOCUMENT.split("| exit status of a host |")[1].split("\n\n")[0]
     told = {int(number) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for number in row.split(",")}
     assert told == set(HostExit) - {HostExit.USAGE, HostExit.PARENT_DIED}
+
+
+def test_nothing_in_the_cluster_runs_as_root() -> None:
+    """Every pod says so, and its secrets have the mode that its group can read and that a key file may have."""
+    pods = re.findall(r"kind: Deployment\n(.*?)(?=^---|^```)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert len(pods) == 2
+    for pod in pods:
+        (context,) = re.findall(r"securityContext: \{(.*)\}", pod)
+        settings = dict(part.split(": ") for part in context.split(", "))
+        assert settings["runAsNonRoot"] == "true"
+        user = int(settings["runAsUser"])
+        assert user > 0
+        assert settings["fsGroup"] == settings["runAsGroup"]
+        (mode,) = re.findall(r"defaultMode: (0\d+)", pod)
+        mounted = os.stat_result((stat.S_IFREG | int(mode, 8), 1, 1, 1, 0, int(settings["fsGroup"]), 1, 0, 0, 0))
+        assert keys.exposed(mounted, user) == ""

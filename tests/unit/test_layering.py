@@ -37,8 +37,21 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "cli": {"configuration"},
         "main": {"configuration", "http", "limits", "observation", "serving"},
     },
+    "executor_host": {
+        "errors": set(),
+        "checkpoints": {"errors"},
+        "devices": {"errors"},
+        "backbones": {"checkpoints", "devices", "errors"},
+        "executors": {"backbones", "checkpoints", "devices", "errors"},
+        "host": {"errors", "executors"},
+        "main": {"devices", "errors", "executors", "host"},
+        "remote": {"errors", "executors", "host", "main"},
+        "inspection": {"checkpoints", "errors", "executors"},
+        "launch": {"host", "remote"},
+        "supervision": {"launch"},
+    },
 }
-"""The rooms of a package and every arrow that there may be between them."""
+"""The rooms of the two packages and every arrow that there may be between them."""
 
 
 def modules(package: str) -> list[str]:
@@ -198,6 +211,7 @@ def test_importing_a_processor_does_not_need_torch() -> None:
     imported(*modules("frontend"), "supervisor", forbid=("torch", "transformers"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", OURS)
 def test_every_module_can_be_imported_alone(package: str) -> None:
     """No cycle that works only because somebody else was imported first."""

@@ -92,7 +92,7 @@ def test_no_way_in_takes_a_value_that_an_option_cannot_have(
     assert (refused.value.key, refused.value.message) == (option.name, reason)
 
     settings = {"family": family, "path": str(tmp_path), "options": {option.name: value}}
-    before = config.from_models([]).models[0]
+    before = config.from_models(["sparrow=sparrow"]).models[0]
     with pytest.raises(ConfigurationError) as swapped:
         successor(before, settings, 30.0)
     assert str(swapped.value) == f"swap, key models.sparrow.options.{option.name}: {reason}"

@@ -42,7 +42,7 @@ async def test_units_below_the_limit_never_add_up() -> None:
     for number in range(100):
         watched.watch.owed()
         await watched.until(9.0 * (number + 1))
-        watched.watch.settled()
+        watched.watch.answered()
     await watched.until(3600 + 900)
     assert watched.said == []
     watched.watch.owed()
@@ -71,11 +71,11 @@ async def test_a_front_that_was_stopped_reads_before_it_accuses() -> None:
     watched.watch.owed()
     watched.loop.advance(100)  # type: ignore[attr-defined]
     await watched.until(100.1)
-    watched.watch.settled()
+    watched.watch.answered()
     watched.watch.owed()
     await watched.until(100.1 + LIMIT_S)
     assert watched.said == []
-    watched.watch.settled()
+    watched.watch.answered()
     await watched.until(1000)
     assert watched.said == []
 
@@ -104,7 +104,7 @@ async def test_a_freeze_in_the_last_moment_is_forgiven_too() -> None:
     watched.loop.advance(60.0)  # type: ignore[attr-defined]
     await watched.until(LIMIT_S + 60.2)
     assert watched.said == [], "the answer may be there, unread"
-    watched.watch.settled()
+    watched.watch.answered()
     await watched.until(1000)
     assert watched.said == []
 

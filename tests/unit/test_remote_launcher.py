@@ -215,6 +215,25 @@ async def test_a_host_that_is_given_up_is_told_so(tmp_path: Path) -> None:
             assert (await host.wait()).status == (HostExit.LOST if end == "given up" else HostExit.CLEAN)
 
 
+async def test_a_host_takes_one_place_and_says_once_where_it_listens(tmp_path: Path) -> None:
+    """One that asks again while it has a place leaves the other places to others, and is not moved by what it says."""
+    async with serving(tmp_path) as server:
+        first, second = server.started("1-a"), server.started("2-b")
+        lane, other = server.lane(), server.lane()
+        assert (await asked(lane)).incarnation == "1-a"
+        with pytest.raises(DialInFailed, match="this host has a place already"):
+            await asked(lane)
+        lane.listening("tcp://127.0.0.1:9")
+        host = await first
+        lane.listening("tcp://127.0.0.1:10")
+        assert (await asked(other)).incarnation == "2-b", "it was heard after that"
+        assert host.address == "tcp://127.0.0.1:9"
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        for one in (lane, other):
+            one.leave(0, "")
+
+
 async def test_what_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     """A server without its key, or without anyone to let in, does not listen at all."""
     keys.create(tmp_path, "server")

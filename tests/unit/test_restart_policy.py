@@ -101,3 +101,12 @@ def test_it_shows_its_counts() -> None:
     policy = RestartPolicy()
     delays(policy, 2)
     assert repr(policy) == "<RestartPolicy restarts=2 in_a_row=2/5>"
+
+
+def test_counts_stay_with_the_replica_when_its_host_is_in_another_slot() -> None:
+    """A counter never goes back; the patience of each slot stays its own."""
+    own, spare = RestartPolicy(), RestartPolicy()
+    delays(own, 3)
+    own.exchange_counts(spare)
+    assert (own.restarts, spare.restarts) == (0, 3)
+    assert delays(own, 1) == [2.0]

@@ -133,7 +133,12 @@ def check_agreement(joined: Joined, package: Decider, seed: int) -> None:
         theirs = expected[name]
         assert answer["type"] == theirs["type"]
         if answer["type"] == "noul":
-            assert answer["noul"] == pytest.approx(theirs["noul"], abs=6e-5)
+            said = answer["noul"]
+            if not any((questions[name]["criteria"] or {}).values()):
+                # It is asked about nothing but its instructions: on the same side, and nearer to 0.5 by a known rule.
+                assert abs(said - 0.5) <= abs(theirs["noul"] - 0.5) + 6e-5
+                said = 1.0 / (1.0 + ((1.0 - said) / said) ** 4)
+            assert said == pytest.approx(theirs["noul"], abs=6e-5)
             continue
         assert list(answer["probabilities"]) == list(theirs["probabilities"])
         for option, value in answer["probabilities"].items():
@@ -325,7 +330,7 @@ PLACES: dict[str, Callable[[int], tuple[Any, dict[str, Any], str]]] = {
 def test_513_tokens_are_refused_and_512_are_read(general: Joined, place: str) -> None:
     """Without truncation a text is read whole or refused, with its name, its tokens and the limit."""
     state, question, named = PLACES[place](512)
-    assert general.decide(state, {"q": question}).extras == {}
+    assert "x_truncated" not in general.decide(state, {"q": question}).extras
     state, question, named = PLACES[place](513)
     with pytest.raises(InputRefused) as caught:
         general.decide(state, {"q": question})
@@ -347,16 +352,34 @@ def test_truncation_cuts_as_the_package_does_and_says_so(cutting: Joined, packag
     """At 512 tokens nothing is cut; at 513 the package's own cut, reported as tokens read and tokens sent."""
     state, question, _ = PLACES[place](512)
     whole = cutting.decide(state, {"q": question})
-    assert whole.extras == {}
+    assert "x_truncated" not in whole.extras
     state, question, _ = PLACES[place](513)
     cut = cutting.decide(state, {"q": question})
-    assert cut.extras == {"x_truncated": {"kept": whole.input_tokens, "total": whole.input_tokens + 1}}
+    counts = {"kept": whole.input_tokens, "total": whole.input_tokens + 1}
+    assert cut.extras == {**whole.extras, "x_truncated": counts}
     assert cut.input_tokens == whole.input_tokens
     assert cut.answers[0][1].to_json()["type"] == question["type"]
     if place == "state":
         assert cut.answers == whole.answers
         theirs = package.ask(state + "cat", {"q": question})["q"]["noul"]
-        assert cutting.answers(state + "cat", {"q": question})["q"]["noul"] == pytest.approx(theirs, abs=6e-5)
+        said = cutting.answers(state + "cat", {"q": question})["q"]["noul"]
+        assert 1.0 / (1.0 + ((1.0 - said) / said) ** 4) == pytest.approx(theirs, abs=6e-5)
+
+
+def test_a_noul_without_criteria_is_answered_carefully(general: Joined) -> None:
+    """Whatever the text: between 0.15 and 0.85, and named; one with a described side is neither."""
+    described = {"true": "a refund is wanted", "false": "nothing is wanted"}
+    questions: dict[str, Any] = {
+        "bare": {"type": "noul", "instructions": "Does the customer want a refund?"},
+        "empty": {"type": "noul", "instructions": "refund refund refund", "criteria": {"true": "", "false": None}},
+        "described": {"type": "noul", "instructions": "Refund?", "criteria": described},
+    }
+    for state in ("refund refund refund", "I want my money back", "the sun shines", "x"):
+        decision = general.decide(state, questions)
+        answers = dict(decision.answers)
+        assert decision.extras == {"x_statement": ["bare", "empty"]}
+        assert all(0.15 < answers[name].to_json()["noul"] < 0.85 for name in ("bare", "empty"))
+    assert "x_statement" not in general.decide("s", {"q": questions["described"]}).extras
 
 
 # Limits: characters, in the front.

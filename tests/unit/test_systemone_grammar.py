@@ -144,6 +144,19 @@ def test_unknown_fields_are_ignored() -> None:
         {"state": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]},
         {"state": [{"type": "text", "text": "x"}, {"type": "input_image", "image_url": "data:"}]},
         {"state": [{"role": "user", "content": [{"type": "image", "image": "AA=="}]}]},
+        {"images": ["AA=="]},
+        {"images": "AA=="},
+        {"files": ["data:application/pdf;base64,AA=="]},
+        {"videos": [{"url": "https://x.example/v.mp4"}]},
+        {"audio": {"data": "AA=="}},
+        {"state": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}]},
+        {"state": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
+        {"state": [{"inline_data": {"mime_type": "image/png", "data": "AA=="}}]},
+        {"state": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "AA=="}}]}]},
+        {"state": [{"role": "user", "parts": [{"text": "x"}, {"fileData": {"fileUri": "gs://x"}}]}]},
+        {"state": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA=="}}]}]},
+        {"state": [{"type": "file", "file": {"file_data": "AA=="}}]},
+        {"state": [{"type": "video_url", "video_url": {"url": "x"}}]},
     ],
 )
 def test_images_are_refused_and_never_ignored(changes: dict[str, Any]) -> None:
@@ -162,6 +175,13 @@ def test_images_are_refused_and_never_ignored(changes: dict[str, Any]) -> None:
         {"state": [{"type": "image", "name": "logo", "x": 4}]},
         {"state": [{"type": ["image"], "image": 1}, "image"]},
         {"state": {"type": "image_url", "image_url": "x"}},
+        {"images": []},
+        {"files": None},
+        {"images": 3},
+        {"videos": False},
+        {"state": [{"type": "file", "file": "a.txt"}, {"type": "image", "source": "camera 2"}]},
+        {"state": [{"inline_data": "none"}, {"type": "document", "title": "x"}]},
+        {"state": {"images": ["a", "b"], "files": 2}},
     ],
 )
 def test_a_state_may_speak_of_images(changes: dict[str, Any]) -> None:

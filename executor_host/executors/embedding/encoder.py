@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,16 @@ from executor_host.executors.embedding.cache import Vectors
 
 Rows: TypeAlias = Sequence[NDArray[np.int32]]
 
+PASS_TOKENS: Final = 8_192
+"""Most tokens of one pass, padding included: 50 MB for the widest activation of a model of 22 million parameters, in
+float32."""
+
 
 class Encoder:
     """One loaded checkpoint. Not safe for more than one thread."""
+
+    backend: ClassVar[str] = "torch"
+    pass_tokens: ClassVar[int] = PASS_TOKENS
 
     def __init__(self, model: Any, pooling: folders.Pooling) -> None:
         """`model`: an encoder on its device, without gradients."""

@@ -9,7 +9,7 @@ rather than left for the CPU. A payload that is not one for this model is a mist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ class LayaExecutor(TorchExecutor[Checkpoint, LayaModel, MarkedRowsRequest, Resul
     OPTIONS = contract.OPTIONS
     PAYLOAD: ClassVar[type] = MarkedRowsRequest
     REPEATS: ClassVar[int] = laya_warm_up.TIMES
+    max_units = 32
 
     def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
         """As `TorchExecutor`."""
@@ -91,16 +92,32 @@ class LayaExecutor(TorchExecutor[Checkpoint, LayaModel, MarkedRowsRequest, Resul
 
     def run(self, request: MarkedRowsRequest, model: LayaModel, look: Callable[[], None]) -> Result:
         """One pass of the model."""
-        rows = request.rows
-        lengths, counts = request.lengths[:rows], request.counts[:rows]
+        look()
+        return self.run_many((request,), model)[0]
+
+    def run_many(self, requests: Sequence[MarkedRowsRequest], model: LayaModel) -> Sequence[Result]:
+        """One pass of the model over the rows of all. Nothing looks across rows, and what pads a row is masked."""
+        lengths = np.concatenate([request.lengths[: request.rows] for request in requests])
+        counts = np.concatenate([request.counts[: request.rows] for request in requests])
+        kinds = np.concatenate([request.kinds[: request.rows] for request in requests])
         # Rows without tokens, and the columns that no row reaches, are there for devices that replay a recorded size.
-        tokens = request.tokens[:rows, : int(lengths.max())]
+        tokens = np.zeros((len(lengths), int(lengths.max())), np.int32)
+        start = 0
+        for request in requests:
+            width = min(tokens.shape[1], request.tokens.shape[1])
+            tokens[start : start + request.rows, :width] = request.tokens[: request.rows, :width]
+            start += request.rows
         marked = np.arange(int(counts.max())) < counts[:, None]
         markers = np.zeros(marked.shape, np.int64)
-        markers[marked] = request.markers
-        look()
-        logits, action = model.read(tokens, lengths, request.kinds[:rows], markers, marked)
-        return logits[marked], action
+        markers[marked] = np.concatenate([request.markers for request in requests])
+        logits, action = model.read(tokens, lengths, kinds, markers, marked)
+        ends = np.cumsum([request.rows for request in requests])[:-1]
+        return [
+            (own[there], acts)
+            for own, there, acts in zip(
+                np.split(logits, ends), np.split(marked, ends), np.split(action, ends), strict=True
+            )
+        ]
 
     def outputs(self, request: MarkedRowsRequest, result: Result, model: LayaModel) -> dict[str, Any]:
         """The logits of a `MarkedRowsRequest`, as

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.cli import client
+from frontend.cli import client, ways
 from frontend.cli.client import UsageError
 from frontend.cli.evaluation import asking, diagram, gold, report
 from frontend.cli.evaluation.asking import Run
@@ -104,11 +104,13 @@ def served(url: str, headers: dict[str, str], timeout: float) -> list[str]:
     address = client.endpoint(url).removesuffix("systemone") + "models"
     try:
         request = urllib.request.Request(address, headers=headers)  # noqa: S310 - it is http
-        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+        with ways.opener(address).open(request, timeout=timeout) as response:
             listed = json.load(response)["data"]
         return [str(model["id"]) for model in listed]
     except urllib.error.HTTPError as error:
         with error:
+            if error.code in ways.REDIRECTS:
+                raise Stopped(ways.elsewhere(error.code, error.headers)) from None
             raise Stopped(f"{error.code}: {client.said(error.read())}; name the models with --model") from None
     except (OSError, HTTPException) as error:
         raise Stopped(client.unreachable(url, error)) from error

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frontend.families import checkpoints
+from frontend.families import checkpoints, measuring
 from protocol.contracts.embedding import FRONT_FILES, SENTENCE, TOKENIZER, text_tokens
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class Checkpoint:
 
     text_tokens: int
     """Of the longest text, special tokens included."""
+
+    text_chars: int
+    """A longer text is longer than `text_tokens`, whatever is in it."""
 
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, of everything that was read."""
@@ -72,9 +75,11 @@ def _load(files: tuple[Path, ...], max_tokens: int | None, signature: checkpoint
         sentence, sums[SENTENCE] = checkpoints.document(files[1])
     with checkpoints.agreed():
         longest = text_tokens(sentence, max_tokens)
+    tokenizer = checkpoints.tokenizer(files[0])
     return Checkpoint(
-        tokenizer=checkpoints.tokenizer(files[0]),
+        tokenizer=tokenizer,
         lower=sentence.get("do_lower_case") is True,
         text_tokens=longest,
+        text_chars=longest * measuring.chars_per_token(tokenizer),
         sha256=sums,
     )

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frontend.errors import InternalError, InvalidRequest, RequestTooLarge, TokensExceeded
-from frontend.families import answering
+from frontend.families import answering, measuring
 from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.embedding import rendering
@@ -61,7 +61,7 @@ class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
         """
         readings = tuple([rendering.read(question) for question in request.questions])
         texts = [rendering.text(request.state), *(text for reading in readings for text in reading.texts)]
-        encoded = self.checkpoint.encode(texts)
+        encoded = self._encoded(readings, texts)
         kept, total = sum([len(one.ids) for one in encoded]), sum([one.total for one in encoded])
         for index, one in enumerate(encoded):
             if one.total > len(one.ids) and not self.options["truncate"]:
@@ -74,7 +74,8 @@ class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
                 raise InvalidRequest.at(loc, f"{_place(readings, index)} has no token of this model", "value_error")
         if kept > MAX_TOKENS:
             raise RequestTooLarge(
-                f"the request has {kept} tokens in {len(encoded)} texts; this model reads at most {MAX_TOKENS}"
+                f"the request has {kept} tokens in {'the first ' if len(encoded) < len(texts) else ''}{len(encoded)} "
+                f"texts; this model reads at most {MAX_TOKENS}"
             )
         groups = [0]
         for reading in readings:
@@ -82,6 +83,31 @@ class EmbeddingProcessor(CheckpointProcessor[Checkpoint]):
         payload = _payload(encoded, groups)
         work = BYTES_PER_COSINE * payload.rows
         return Prepared((payload,), cost=kept, work=work, context=_Context(readings, kept, total))
+
+    def _encoded(self, readings: Sequence[Reading], texts: Sequence[str]) -> list[Encoded]:
+        """The tokens of each text. What is too long by its characters alone never gets to the tokenizer, and of a
+        request that is too long as a whole hardly more than it may have."""
+        checkpoint, encoded, kept = self.checkpoint, list[Encoded](), 0
+        some: list[str] = []
+        waiting = 0
+        for index, text in enumerate(texts):
+            measured = measuring.shortened(text, checkpoint.text_chars)
+            if len(measured) > checkpoint.text_chars:
+                if not self.options["truncate"]:
+                    raise TokensExceeded(
+                        f"{_place(readings, index)} has {len(text)} characters; this model reads at most "
+                        f"{checkpoint.text_tokens} tokens of one text, which are {checkpoint.text_chars} characters"
+                    )
+                measured = measured[:-1]
+            some.append(measured)
+            waiting += len(measured)
+            if waiting >= measuring.CHUNK_CHARS or index == len(texts) - 1:
+                encoded += checkpoint.encode(some)
+                kept += sum([len(one.ids) for one in encoded[-len(some) :]])
+                some, waiting = [], 0
+                if kept > MAX_TOKENS:
+                    break
+        return encoded
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
         """The answers in float64, unrounded, from the one output `{"cosines": float32 [texts], ...}`."""

@@ -33,6 +33,10 @@ truncated document, and refuses what is 25 times too long before spending 0.1 s 
 MAX_LEVELS: Final = 10
 """Levels of a score that the model was trained on; more are refused, whatever the server's own limit is."""
 
+BARE_TEMPERATURE: Final = 4.0
+"""What the logits of a noul without criteria are divided by: 0.98 becomes 0.73, so that no answer looks
+like a sure one."""
+
 
 class SparrowProcessor(Processor):
     """Prepares and finishes for `executor_host.executors.sparrow.executor`. One unit per request."""
@@ -63,7 +67,8 @@ class SparrowProcessor(Processor):
         return Prepared((payload,), cost=size, work=size, context=request.questions)
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:
-        """The answers, renormalised in float64.
+        """The answers, renormalised in float64; a noul without criteria is answered carefully and named in
+        `x_statement`.
 
         The one output is `{"probabilities": [[float, ...] | None, ...], "tokens": int, "truncated": None or
         {"kept": int, "total": int}}`, with one entry per question: the options or levels in request order, or
@@ -75,7 +80,11 @@ class SparrowProcessor(Processor):
         if len(output.probabilities) != len(questions):
             raise InternalError(f"the model gave {len(output.probabilities)} answers to {len(questions)} questions")
         answers = answering.answers(questions, output.probabilities, _answer)
-        extras = {} if output.truncated is None else {"x_truncated": output.truncated}
+        extras: dict[str, object] = {}
+        if weak := [question.id for question in questions if _is_bare(question)]:
+            extras["x_statement"] = weak
+        if output.truncated is not None:
+            extras["x_truncated"] = output.truncated
         return Decision(answers, input_tokens=output.tokens, extras=extras)
 
 
@@ -196,4 +205,17 @@ def _answer(question: Question, probabilities: object) -> Answer:
         raise InternalError(f'the model\'s answer to question "{printable(question.id)}" is not a list of numbers')
     else:
         values = probabilities
-    return answering.answer(question, normalise(values) if isinstance(question, Noul) else values)
+    if not isinstance(question, Noul):
+        return answering.answer(question, values)
+    values = normalise(values)
+    return answering.answer(question, _careful(values) if _is_bare(question) else values)
+
+
+def _is_bare(question: Question) -> bool:
+    """A noul of which no side is described: the model is near chance there, and does not know it."""
+    return isinstance(question, Noul) and not any(question.side(name) for name in ("false", "true"))
+
+
+def _careful(probabilities: Sequence[float]) -> tuple[float, ...]:
+    """The same winner, less sure: logits divided by `BARE_TEMPERATURE`."""
+    return normalise([value ** (1.0 / BARE_TEMPERATURE) for value in probabilities])

@@ -174,6 +174,24 @@ def test_equal_rows_are_equal_to_the_last_bit(model: Any, execution: Execution) 
     assert np.array_equal(hidden[[0, 1, 3, 4]], found), "as if the others had not been there"
 
 
+def test_the_last_layer_is_computed_where_it_is_read(model: Any) -> None:
+    """Its feed-forward sees one position of a row, and none where a state is made. The numbers stay the same."""
+    rows, _ = request(5, 0, [(0, [90, 37, 5])])
+    backbone = Qwen35(model.model, Settings(execution="packed"))
+    seen: list[tuple[int, ...]] = []
+    hook = model.model.layers[-1].mlp.register_forward_hook(lambda _, given, out: seen.append(tuple(out.shape)))
+    try:
+        with torch.inference_mode():
+            tokens, last = backbone._upload(rows)
+            found = backbone._forward(tokens, last)
+            whole = backbone._pass(tokens, 0, None, qwen3_5.ALL)[torch.arange(3), last]
+            backbone._extend(backbone._empty_cache(), rows[0], 0)
+    finally:
+        hook.remove()
+    assert seen == [(3, 1, 64), (3, 90, 64)]
+    assert float((found - whole).abs().max()) < 1e-6
+
+
 def test_what_the_padding_holds_does_not_matter(model: Any) -> None:
     """Junk on the right of a row changes nothing, bit for bit: no layer looks to the right."""
     backbone = Qwen35(model.model, Settings(execution="packed"))
@@ -232,7 +250,7 @@ def test_a_reading_stops_between_two_passes(model: Any, execution: Execution, pa
     rows, owners = request(9, 70, [(0, [5, 6, 7]), (64, [5, 6, 7])])
     backbone = Qwen35(model.model, Settings(execution=execution))
     forwards = 0
-    hook = model.model.register_forward_hook(lambda *_: _count())
+    hook = model.model.embed_tokens.register_forward_hook(lambda *_: _count())
 
     def _count() -> None:
         nonlocal forwards

@@ -71,7 +71,7 @@ class Bench:
                     context.cancel_on_exit() as guard,
                 ):
                     asking = Asking(request)
-                    permit = asking.admit(self.server.ingress)
+                    permit = asking.admit()
                     decision = await pipeline.resolved(self.server, asking, request, bytes(10), permit, context, record)
                     guard.disarm()
                     event = RequestEvent.ANSWER
@@ -236,7 +236,7 @@ async def test_a_prompt_that_is_too_long_stops_all_questions(bench: Bench) -> No
     with ExecutionContext(clock=lambda: bench.now) as context:
         record = bench.table.begin("long")
         asking = Asking(request)
-        permit = asking.admit(bench.server.ingress)
+        permit = asking.admit()
         with pytest.raises(TokensExceeded, match="question 'r'"):
             await pipeline.resolved(bench.server, asking, request, bytes(10), permit, context, record)
         permit.release()

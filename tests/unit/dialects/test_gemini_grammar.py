@@ -128,3 +128,11 @@ def test_confidence_is_the_probability_of_what_won() -> None:
         "usage": {"total_input_tokens": 7, "total_output_tokens": 1, "total_tokens": 8},
         "x_truncated": {"kept": 1, "total": 2},
     }
+
+
+@pytest.mark.parametrize("field", ["images", "files", "videos", "assets"])
+def test_media_beside_the_input_are_refused(field: str) -> None:
+    """Where clients of other dialects put them: not ignored here, either."""
+    with pytest.raises(UsageError, match="image"):
+        parse_request(body(**{field: ["AA=="]}))
+    parse_request(body(**{field: []}))

@@ -318,3 +318,11 @@ def test_fields_of_the_original_that_mean_nothing_here_are_ignored() -> None:
     extras = {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "x"}, "safety_identifier": 1, "stream": True}
     marked = message({**text("x"), "prompt_cache_breakpoint": {"mode": "explicit"}})
     assert parse_request(body(input=[{**marked, "phase": "commentary"}], **extras)).state == "x"
+
+
+@pytest.mark.parametrize("field", ["images", "files", "videos", "assets"])
+def test_media_beside_the_input_are_refused(field: str) -> None:
+    """Where clients of other dialects put them: not ignored here, either."""
+    with pytest.raises(UsageError, match="image"):
+        parse_request(body(**{field: ["AA=="]}))
+    parse_request(body(**{field: []}))

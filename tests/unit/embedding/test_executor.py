@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,26 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
+BACKEND = {"backend": "auto"}
+
+
+@pytest.fixture(scope="module", params=["numpy", "torch"], autouse=True)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test here runs with both: the promises are the family's."""
+    BACKEND["backend"] = request.param
+    yield request.param
+    BACKEND["backend"] = "auto"
+
+
 def start(folder: Path, **options: object) -> EmbeddingExecutor:
-    executor = EmbeddingExecutor(str(folder), options)
+    executor = EmbeddingExecutor(str(folder), {**BACKEND, **options})
     executor.load(lambda fraction, note: None)
     executor.warm_up()
     return executor
 
 
 @pytest.fixture(scope="module")
-def executor(folder: Path) -> EmbeddingExecutor:
+def executor(folder: Path, backend: str) -> EmbeddingExecutor:
     """With its default options."""
     return start(folder)
 
@@ -182,7 +193,7 @@ def test_many_texts_go_through_the_model_in_a_few_passes(folder: Path, monkeypat
     assert 4 <= len(seen) - 1 <= 16
     assert sum(rows for rows, _ in seen) == 256
     assert max(rows for rows, _ in seen) <= embedding.PASS_ROWS
-    assert max(tokens for _, tokens in seen) <= embedding.PASS_TOKENS
+    assert max(tokens for _, tokens in seen) <= executor._model.pass_tokens
 
 
 def test_the_cache_keeps_its_bound(folder: Path) -> None:
@@ -293,7 +304,7 @@ def test_the_facts_can_be_announced(folder: Path) -> None:
     message = decode(frames, lane=Lane.CONTROL, incarnation="1-00000000").message
     assert isinstance(message, Ready)
     assert message.facts == facts
-    assert str(facts["identity"]).endswith("/bfloat16@cpu/mean/max_tokens:24")
+    assert str(facts["identity"]).endswith("/bfloat16@cpu/torch/mean/max_tokens:24")
     assert facts["limits"] == {"text_tokens": 24, "tokens": 65_536, "cache_bytes": 64 << 20}
     parameters = facts["parameters"]
     assert isinstance(parameters, int)
@@ -310,14 +321,17 @@ def test_the_facts_can_be_announced(folder: Path) -> None:
         ({"max_tokens": 0}, "'max_tokens' is 0"),
         ({"max_tokens": 40_000}, "'max_tokens' is 40000"),
         ({"cache_mb": -1}, "'cache_mb' is -1"),
-        ({"max_tokens": 65}, r"failed: .*\(with texts of 65 tokens\)"),
+        ({"max_tokens": 65, "backend": "torch"}, r"failed: .*\(with texts of 65 tokens\)"),
+        ({"max_tokens": 65, "backend": "numpy"}, "places for 64 tokens, and texts of 65"),
+        ({"backend": "numpy", "dtype": "bfloat16"}, "the backend numpy computes on the cpu in float32"),
+        ({"backend": "numpy", "device": "cuda"}, "the backend numpy computes on the cpu in float32"),
     ],
     ids=lambda value: value if isinstance(value, str) else json.dumps(value),
 )
 def test_options_that_cannot_be(folder: Path, options: dict[str, object], words: str) -> None:
     """Refused before a request, down to more tokens than the model has places for."""
     with pytest.raises(ConfigurationError, match=words):
-        start(folder, **options)
+        start(folder, **{"backend": "auto", **options})
 
 
 def without(folder: Path, prefix: str) -> None:

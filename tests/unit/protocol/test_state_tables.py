@@ -41,7 +41,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "wire.md"
 
 Table = Mapping[tuple[Any, Any], Any]
 LIVES: dict[str, tuple[Table, type[enum.Enum], type[enum.Enum], enum.Enum, set[enum.Enum]]] = {
-    "host": (HOST, HostState, HostEvent, HostState.STARTING, {state for state in HostState if state.settled}),
+    "host": (HOST, HostState, HostEvent, HostState.STARTING, {state for state in HostState if state.final}),
     "slot": (SLOT, SlotState, SlotEvent, SlotState.EMPTY, set()),
     "front": (FRONT, FrontState, FrontEvent, FrontState.STARTING, {FrontState.GONE}),
     "server": (SERVER, ServerState, ServerEvent, ServerState.STARTING, {ServerState.STOPPED}),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from executor_host.launch.base import ProcessExit
-from executor_host.supervision.incarnation import EXIT_LIMIT_S
+from executor_host.supervision.incarnation import EXIT_LIMIT_S, LINES_SAID
+from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from protocol.exits import HostExit
-from protocol.messages import Bye, Failure, HostDown, Ready, Status
+from protocol.messages import Bye, Failure, HostDown, HostUp, Progress, Ready, Status
 from protocol.states import SlotState
 from tests.helpers.supervision import CRASHED, DATA, KILLED, HostWorld
 
@@ -309,3 +310,73 @@ def test_a_remote_host_is_waited_for_until_the_stop() -> None:
     assert world.take() == ["launch 2-x", "abandon"]
     world.life.ended(CLEAN)
     assert world.take()[-1] == "rests"
+
+
+def test_a_spare_is_told_to_nobody_until_it_takes_over() -> None:
+    """It loads like any other, dies without a word to the front, and is offered when a replica needs it."""
+    world = HostWorld(replica=None)
+    world.life.start()
+    world.becomes_ready(accepted=False)
+    assert world.take() == ["launch 1-x", "warm"]
+    assert world.life.warm
+    world.life.ended(KILLED)
+    assert not any(word.startswith("front") for word in world.take())
+    assert not world.life.report()["pid"]
+    world.life.waited()
+    world.becomes_ready(accepted=False)
+    world.take()
+    world.life.take(1)
+    assert world.take() == ["front: HOST_UP"]
+    assert isinstance(up := world.told[-1], HostUp)
+    assert (up.replica, up.incarnation) == (1, "2-x")
+    world.life.judged("")
+    assert world.take() == ["ready"]
+    world.life.ended(KILLED)
+    assert "front: HOST_DOWN, another follows" in world.take()
+
+
+def test_a_host_whose_place_is_taken_comes_back_as_a_spare() -> None:
+    """The front hears of its death and never of its successor; a spare that is not warm yet is offered when it is."""
+    world = HostWorld(replica=0)
+    world.life.start()
+    world.becomes_ready()
+    world.life.ended(KILLED)
+    world.life.stand_by()
+    world.take()
+    world.life.waited()
+    world.launched()
+    world.life.take(0)
+    assert world.take() == ["launch 2-x"]
+    world.life.heard(Ready(address=DATA, facts={}))
+    assert world.take() == ["front: HOST_UP"]
+
+
+def test_what_a_host_says_without_an_end_does_not_fill_the_log() -> None:
+    """Failures, stages in turns and garbage: the first hundred lines, then none; its progress itself is not a line."""
+    world = HostWorld()
+    world.life.start()
+    world.launched()
+    for number in range(1000):
+        world.life.heard(Progress(stage=f"stage {number % 2}"))
+        world.life.heard(failure(fatal=False))
+        world.life.malformed("noise")
+        world.life.heard(Progress(stage=f"stage {number % 2}", fraction=0.5))
+    assert len(world.log.getvalue().splitlines()) == LINES_SAID
+    progress = world.life.report()["progress"]
+    assert progress == ["stage 1", 0.5, ""], "it is heard all the same"
+
+
+def test_a_remote_host_that_brings_nonsense_is_sent_away_and_the_next_is_waited_for() -> None:
+    """On the allow list, and says what makes no sense: neither its model nor the server fails because of it. One that
+    comes again and again is taken ever later."""
+    world = HostWorld(restarts=0, remote=True)
+    world.life.policy = RestartPolicy(RestartLimits(budget=1000))
+    world.life.start()
+    for delay in ("0", "0.5", "1"):
+        world.launched()
+        world.life.refuse("it cannot be dialled at 'nonsense'")
+        world.take()
+        world.life.ended(ProcessExit(HostExit.LOST, None), "it was given up")
+        assert world.take()[-1] == f"wait {delay}"
+        assert world.life.failed is None
+        world.life.waited()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import supervisor
 from executor_host.launch import ray_hosts
 from executor_host.launch.aside import aside
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessHandle
@@ -16,7 +17,9 @@ from executor_host.supervision import fleet as fleets
 from executor_host.supervision.clock import LONGEST_S, AwakeClock
 from executor_host.supervision.console import Console
 from executor_host.supervision.fleet import Fleet
+from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
+from frontend.configuration import load
 from tests.helpers.supervision import Clock, spec, surroundings
 from tests.unit.test_remote_launcher import serving
 
@@ -52,6 +55,17 @@ async def test_a_checkpoint_that_cannot_be_measured_counts_as_nothing(
     fleet = made(Bounds(bytes=10), log, runtime)
     assert await fleet.size_of(spec(path="/huge")) == 0
     assert "/huge could not be measured within 0.01 s" in log.getvalue()
+    never.set()
+
+
+async def test_an_order_that_names_something_on_a_hung_file_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would make of the model is looked at aside, and not for ever."""
+    never = threading.Event()
+    monkeypatch.setattr(supervisor, "successor", lambda *_: never.wait())
+    monkeypatch.setattr(supervisor, "SETTINGS_LIMIT_S", 0.01)
+    models = supervisor._Models(load.from_models(["m=sparrow"]))
+    with pytest.raises(Invalid, match=r"could not be looked at within 0\.01 s"):
+        await models.successor("m", {"family": "sparrow", "path": "/hung"})
     never.set()
 
 

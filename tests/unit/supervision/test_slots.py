@@ -79,11 +79,16 @@ class Server:
 
     async def until_it_rests(self) -> None:
         async with asyncio.timeout(GUARD_S):
-            await self.slot.start()
+            self.slot.start()
+            assert self.slot.end is not None
+            await self.slot.end
         self.directory.close()
 
     def host_ready(self, slot: HostSlot) -> None:
         self.events.append("ready")
+
+    def host_warm(self, slot: HostSlot) -> None:
+        self.events.append("warm")
 
     def host_died(self, slot: HostSlot, how: str) -> None:
         self.events.append(f"died: {how}")
