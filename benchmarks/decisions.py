@@ -296,7 +296,8 @@ def _targets(folder: Path, config: Path) -> tuple[Target, Target]:
     serve = (str(programs.with_name("framehost")), "serve", "--config", str(config), "--port")
     config.write_text(
         f"[server]\nrequest_timeout = {PATIENCE_S}\n"
-        f"[models.chat]\nfamily = 'transformers'\npath = {json.dumps(str(folder))}\n"
+        # All clients ask the same, and the other server executes each of them.
+        f"[models.chat]\nfamily = 'transformers'\npath = {json.dumps(str(folder))}\njoin = false\n"
         "[models.chat.options]\ndevice = 'cpu'\ndtype = 'float32'\n"
     )
     first = json.dumps({name: value for name, value in request.REQUEST.items() if name != "model"}).encode()

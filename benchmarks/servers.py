@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import processes, request
 
 ROOT = Path(__file__).resolve().parents[1]
+DISTINCT = Path(__file__).with_name("distinct.toml")
 HOST = "127.0.0.1"
 START_S = 30.0
 POLL_S = 0.005
@@ -45,8 +46,8 @@ def _floor(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", f"benchmarks.floor.{module}", *arguments, "--port")
 
 
-def _framehost(model: str) -> tuple[str, ...]:
-    return (str(Path(sys.executable).with_name("framehost")), "serve", "--model", model, "--port")
+def _framehost(value: str, option: str = "--model") -> tuple[str, ...]:
+    return (str(Path(sys.executable).with_name("framehost")), "serve", option, value, "--port")
 
 
 TARGETS = (
@@ -57,7 +58,7 @@ TARGETS = (
     Target("floor-pipelined-uv", "floor, pipelined, uvloop", _floor("split", "--uvloop", "--window", "0")),
     Target("floor-one-uv", "floor, one outstanding, uvloop", _floor("split", "--uvloop", "--window", "1")),
     Target("framehost-noop", "framehost, no-op model", _framehost("toy=toy:noop")),
-    Target("framehost-sparrow", "framehost, embedded model", _framehost("sparrow=sparrow")),
+    Target("framehost-sparrow", "framehost, embedded model", _framehost(str(DISTINCT), "--config")),
     Target("inline-1ms", "aiohttp, model in the handler, 1 ms", _floor("inline", "--busy-ms", "1"), busy=True),
     Target(
         "floor-pipelined-1ms", "floor, pipelined, 1 ms", _floor("split", "--window", "0", "--busy-ms", "1"), busy=True

@@ -18,7 +18,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.contracts import clef, cua_s1, decider, embedding, laya, open_jev, sparrow, transformers
+from protocol.contracts import clef, cua_s1, decider, embedding, kev, laya, open_jev, sparrow, transformers
 from protocol.models import Batch
 from protocol.options import NO_OPTIONS, OptionTable
 
@@ -130,9 +130,22 @@ BUILT_IN: Final[dict[str, Family]] = {
             default_max_requests=None,
             native="frontend.families.open_jev.profile:OpenJevNative",
             inspect="executor_host.executors.open_jev.checkpoint:inspect",
-            marks=(open_jev.MANIFEST, "head.pt"),
+            marks=(open_jev.MANIFEST, open_jev.MODEL),
             needs_path="the folder of a checkpoint",
             front_files=open_jev.FRONT_FILES,
+        ),
+        Family(
+            name="kev",
+            processor="frontend.families.kev.processor:KevProcessor",
+            executor="executor_host.executors.kev.executor:KevExecutor",
+            payload="protocol.payloads:MarkedRowsRequest",
+            options=kev.OPTIONS,
+            default_max_requests=None,
+            native="frontend.families.kev.profile:KevNative",
+            inspect="executor_host.executors.kev.checkpoint:inspect",
+            marks=(kev.TRAINING,),
+            needs_path="the folder of a checkpoint",
+            front_files=kev.FRONT_FILES,
         ),
         Family(
             name="clef",

@@ -176,7 +176,7 @@ class LocalLauncher(HostLauncher):
             process = await start_process(
                 "executor_host.main",
                 [*spec.arguments(), "--taken", str(page.descriptor)],
-                variables=threads.variables(count, os.environ),
+                variables=threads.variables(spec.deployment.threads, self._share, os.environ),
                 say=lambda line: self._say(source, line),
                 descriptors=[page.descriptor],
                 hidden=self._hidden,

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 WAITING: Final = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -36,10 +36,17 @@ def share(hosts: int, environment: Mapping[str, str], processors: int) -> int:
     return max(1, processors // max(1, hosts))
 
 
-def variables(threads: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set for a host. How its threads wait is left alone where the server's environment says it."""
+def variables(configured: int | None, share: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """What to set for a host: what its model says, else its `share`. How its threads wait is left alone where the
+    server's environment says it.
+
+    numpy's OpenBLAS has one thread unless the model says more: at the end of every product its threads wait for each
+    other by turning round, whatever they are told, and a default model that starts beside other work took four times
+    the processor time with two of them.
+    """
+    threads = configured or share
     waiting = {name: value for name, value in WAITING.items() if name not in environment}
-    return {**dict.fromkeys(COUNTS, str(threads)), **waiting}
+    return {**dict.fromkeys(COUNTS, str(threads)), "OPENBLAS_NUM_THREADS": str(configured or 1), **waiting}
 
 
 def processors(ours: Path = OURS, cgroups: Path = CGROUPS) -> int:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+MANY_LANGUAGES = ("<bos>", "<eos>", "<pad>", "<mask>")
+"""The same four of the multilingual checkpoint."""
 
 CALIBRATION: dict[str, Any] = {
     "encoder": "answerdotai/ModernBERT-large",
@@ -43,6 +45,25 @@ SIZES: dict[str, Any] = {
     "global_attn_every_n_layers": 3,
 }
 
+SIBLINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "typed-decisions": (
+        {"max_len": 1024, "temperature": [1.2, 0.9, 2.5], "temperature_by_options": {"choice:11+": 1.4}},
+        {},
+    ),
+    "multilingual": (
+        {"max_len": 1024, "head_max_len": 256, "temperature": [7.0, 1.1, 0.8], "temperature_by_options": {}},
+        {
+            "intermediate_size": 80,
+            "local_attention": 64,
+            "global_attn_every_n_layers": 2,
+            "global_rope_theta": 160000.0,
+            "local_rope_theta": 160000.0,
+        },
+    ),
+}
+"""What is different in `CALIBRATION` and in the encoder's configuration. More is than in the released ones, so that
+what is read of a checkpoint shows."""
+
 WORDS = (
     "choice question: score question: noul question: Which team should handle this? billing: Charges and refunds "
     "technical: Software problems level 0: low level 1: high false: no, the statement does not hold true: yes, the "
@@ -50,15 +71,16 @@ WORDS = (
 )
 
 
-def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = "") -> Path:
-    """A whole checkpoint in `folder`, made if need be; returns it. `poison`: a text of one token after which the
-    model's numbers are none."""
+def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = "", variant: str = "english") -> Path:
+    """A whole checkpoint in `folder`, made if need be; returns it. `variant`: which of the three.
+
+    `poison`: a text of one token after which the model's numbers are none."""
     import torch
     from safetensors.torch import save_file
 
     from executor_host.executors.laya.checkpoint import expected_tensors
 
-    document = write_texts(folder, head_layers=head_layers)
+    document = write_texts(folder, head_layers=head_layers, variant=variant)
     generator = torch.Generator().manual_seed(seed)
     tensors = {"temperature": torch.ones(3)}
     for name, shape in expected_tensors(document, head_layers).items():
@@ -76,14 +98,16 @@ def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = ""
     return folder
 
 
-def write_texts(folder: Path, *, head_layers: int = 2, **calibration: Any) -> dict[str, Any]:
+def write_texts(folder: Path, *, head_layers: int = 2, variant: str = "english", **calibration: Any) -> dict[str, Any]:
     """Everything but the weights; returns what is in `encoder/config.json`."""
     for name in ("encoder", "tokenizer"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    words = tokenizer()
+    many = variant == "multilingual"
+    words = multilingual_tokenizer() if many else tokenizer()
     words.save(str(folder / "tokenizer" / "tokenizer.json"))
-    begin, end, padding, mask = SPECIAL
-    ids = {text: words.token_to_id(text) for text in SPECIAL}
+    begin, end, padding, mask = special = MANY_LANGUAGES if many else SPECIAL
+    ids = {text: words.token_to_id(text) for text in special}
+    other_calibration, other_encoder = SIBLINGS.get(variant, ({}, {}))
     encoder = {
         "architectures": ["ModernBertModel"],
         "model_type": "modernbert",
@@ -99,17 +123,19 @@ def write_texts(folder: Path, *, head_layers: int = 2, **calibration: Any) -> di
         "pad_token_id": ids[padding],
         "reference_compile": False,
         **SIZES,
+        **other_encoder,
     }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "cls_token": begin,
         "sep_token": end,
         "pad_token": padding,
-        "mask_token": mask,
+        # As an object where the library has written it itself.
+        "mask_token": {"__type": "AddedToken", "content": mask, "lstrip": True} if many else mask,
         "clean_up_tokenization_spaces": False,
     }
     for name, content in (
-        ("rl_agent_config.json", {**CALIBRATION, "head_layers": head_layers, **calibration}),
+        ("rl_agent_config.json", {**CALIBRATION, **other_calibration, "head_layers": head_layers, **calibration}),
         ("encoder/config.json", encoder),
         ("tokenizer/tokenizer_config.json", settings),
     ):
@@ -133,3 +159,21 @@ def tokenizer() -> Any:
         [AddedToken(text, special=True, normalized=False, lstrip=text == "[MASK]") for text in SPECIAL]
     )
     return made
+
+
+def multilingual_tokenizer() -> Any:
+    """A BPE tokenizer over characters, with bytes for those it does not know; its special tokens come first."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    special = [AddedToken(text, special=True, normalized=False) for text in ("<pad>", "<eos>", "<bos>", "<unk>")]
+    special.append(AddedToken("<mask>", special=True, normalized=False, lstrip=True))
+    made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    made.normalizer = normalizers.Replace(" ", "▁")
+    made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    made.train_from_iterator([f"{word} " for word in WORDS.split()] * 20, trainer)
+    document = json.loads(made.to_str())
+    for byte in range(256):
+        document["model"]["vocab"][f"<0x{byte:02X}>"] = len(document["model"]["vocab"])
+    return Tokenizer.from_str(json.dumps(document))

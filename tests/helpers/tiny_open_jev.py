@@ -83,14 +83,14 @@ def text_config(vocabulary: int) -> dict[str, Any]:
     }
 
 
-def write_base(folder: Path, *, seed: int = 0) -> Path:
+def write_base(folder: Path, *, seed: int = 0, special: tuple[str, ...] = SPECIAL) -> Path:
     """A base model as it is published: everything the text model does not need is there, too."""
     import torch
     from safetensors.torch import save_file
     from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
     folder.mkdir(parents=True, exist_ok=True)
-    words = tokenizer()
+    words = tokenizer(special)
     words.save(str(folder / "tokenizer.json"))
     text = text_config(words.get_vocab_size(with_added_tokens=True))
     document = {
@@ -205,7 +205,7 @@ def write_texts(folder: Path, **fields: Any) -> Path:
     return folder
 
 
-def tokenizer() -> Any:
+def tokenizer(special: tuple[str, ...] = SPECIAL) -> Any:
     """A byte-level BPE tokenizer that knows the words of the prompts and the chat's special tokens."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -218,8 +218,8 @@ def tokenizer() -> Any:
     )
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=len(SPECIAL) + 256 + 200,
-        special_tokens=[AddedToken(text, special=True, normalized=False) for text in SPECIAL],
+        vocab_size=len(special) + 256 + 200,
+        special_tokens=[AddedToken(text, special=True, normalized=False) for text in special],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -22,6 +22,7 @@ from tests.helpers import (  # noqa: E402  need what was just looked for
     tiny_cua_s1,
     tiny_decider,
     tiny_embedding,
+    tiny_kev,
     tiny_laya,
     tiny_open_jev,
     tiny_transformers,
@@ -40,6 +41,11 @@ def _open_jev(folder: Path) -> dict[str, object]:
     return {"base": str(folder / "base"), "unreleased": True}
 
 
+def _kev(folder: Path) -> dict[str, object]:
+    tiny_kev.write(folder)
+    return {"base": str(folder / "base")}
+
+
 def _plain(write: Callable[[Path], object]) -> Callable[[Path], dict[str, object]]:
     def made(folder: Path) -> dict[str, object]:
         write(folder)
@@ -53,6 +59,7 @@ CHECKPOINTS: dict[str, Callable[[Path], dict[str, object]]] = {
     "cua-s1": _cua_s1,
     "decider": _plain(tiny_decider.write),
     "embedding": _plain(tiny_embedding.write),
+    "kev": _kev,
     "laya": _plain(tiny_laya.write),
     "open-jev": _open_jev,
     "transformers": _plain(tiny_transformers.write_head),

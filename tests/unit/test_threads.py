@@ -30,12 +30,14 @@ def test_a_host_has_its_share(hosts: int, environment: dict[str, str], processor
 
 def test_libraries_are_told_how_many_and_to_sleep() -> None:
     """Every library's own variable; a wait policy that the environment has already is somebody's decision."""
-    told = threads.variables(2, {"OMP_WAIT_POLICY": "ACTIVE"})
+    told = threads.variables(2, 1, {"OMP_WAIT_POLICY": "ACTIVE"})
     assert told == {
         "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2",
         "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4",
     }  # fmt: skip
-    assert threads.variables(1, {})["OMP_WAIT_POLICY"] == "PASSIVE"
+    shared = threads.variables(None, 4, {})
+    assert shared["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert (shared["OMP_NUM_THREADS"], shared["OPENBLAS_NUM_THREADS"]) == ("4", "1"), "numpy's wait by turning round"
 
 
 def group(folder: Path, **files: str) -> None:

@@ -16,6 +16,7 @@ from tests.helpers import (
     tiny_cua_s1,
     tiny_decider,
     tiny_embedding,
+    tiny_kev,
     tiny_laya,
     tiny_open_jev,
     tiny_transformers,
@@ -49,6 +50,7 @@ KINDS = {
     "cua-s1": Kind(_cua_s1),
     "open-jev": Kind(_open_jev, {"unreleased": True}),
     "clef": Kind(tiny_clef.write),
+    "kev": Kind(tiny_kev.write),
     "laya": Kind(tiny_laya.write),
     "embedding": Kind(tiny_embedding.write),
     "transformers": Kind(tiny_transformers.write_chat),
@@ -85,7 +87,7 @@ def test_a_weight_that_is_no_number_ends_the_start(name: str, tmp_path: Path) ->
     path = kind.write(tmp_path / "model")
     poison(tmp_path / "model")
     options = {"device": "cpu", **kind.options}
-    if name == "open-jev":
+    if name in ("kev", "open-jev"):
         options["base"] = str(tmp_path / "model" / "base")
     executor = families.resolve(families.find(name).executor)(str(path), options)
 

@@ -1,10 +1,11 @@
-"""What makes a folder a Laya checkpoint (the English one of convaiinnovations/laya and its like), checked without
+"""What makes a folder a Laya checkpoint (one of the three of convaiinnovations/laya, and their like), checked without
 loading it.
 
-    rl_agent_config.json        the calibration, which the front uses, and how many decision layers there are
+    rl_agent_config.json        lengths and calibration, which the front uses, and how many decision layers there are
     encoder/config.json         the encoder, a ModernBERT
     model.safetensors           encoder, decision layers, type embedding, scorer, action head; no tensor more or less
-    tokenizer/tokenizer.json    with [CLS], [SEP], [PAD] and [MASK], which the other languages' checkpoints lack
+    tokenizer/tokenizer.json
+    tokenizer/tokenizer_config.json    which of its tokens begin, end, pad and mark
 
 Files must not change while the host lives; they are hashed once, before anything loads them.
 
@@ -20,13 +21,14 @@ from typing import Any, Final
 
 from executor_host import checkpoints
 from executor_host.errors import ConfigurationError
-from protocol.contracts.laya import CONFIG, FRONT_FILES, KINDS, MODEL_ID, TOKENIZER, read_config, special
+from protocol.contracts import laya as contract
+from protocol.contracts.laya import CONFIG, FRONT_FILES, KINDS, MODEL_ID, ROLES, TOKENIZER
 
 ENCODER: Final = "encoder/config.json"
 FILES: Final = (*FRONT_FILES, ENCODER, checkpoints.WEIGHTS)
 
 RELEASED_TOKENIZER: Final = "6c8aaa9a542084f2457eab775d4eeb51f92a70c0fd9de28d5edb0ddec3c08d30"
-"""sha256 of the released checkpoint's. Of its weights none is published."""
+"""sha256 of the English checkpoint's. Of its weights none is published."""
 
 ACTIONS: Final = 2
 FEATURES: Final = 4
@@ -36,7 +38,7 @@ ACTION_SIZE: Final = 256
 LOCAL_ATTENTION: Final = 128
 FULL_ATTENTION_EVERY: Final = 3
 THETAS: Final[Mapping[str, float]] = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
-"""Of ModernBERT, where a configuration does not say otherwise: reach of the local layers, which layers are not
+"""Of ModernBERT, where a configuration does not say otherwise: reach of the local layers, every which layer is not
 local, and the base of the rotary embedding of each kind of layer."""
 
 MOST: Final = 1_000_000
@@ -57,6 +59,8 @@ class Checkpoint:
     encoder: Mapping[str, Any]
     """What encoder/config.json says, with every setting that this family fixes or derives."""
     head_layers: int
+    config: contract.Config
+    special: contract.Special
     vocabulary: int
     parameters: int
     dtype: str
@@ -64,8 +68,13 @@ class Checkpoint:
 
     @property
     def known_tokenizer(self) -> bool:
-        """Whether its tokens are the released checkpoint's."""
+        """Whether its tokens are the released English checkpoint's."""
         return self.files[TOKENIZER] == RELEASED_TOKENIZER
+
+    @property
+    def variant(self) -> contract.Variant:
+        """Which of the published checkpoints it is like."""
+        return contract.variant(self.config, self.special)
 
 
 def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Checkpoint:
@@ -78,14 +87,14 @@ def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Check
     for name in FILES:
         if not (folder / name).is_file():
             raise ConfigurationError(f"{name} is missing in {path}")
-    config = checkpoints.read_json(folder / CONFIG)
+    document = checkpoints.read_json(folder / CONFIG)
     with checkpoints.agreed(CONFIG):
-        read_config(config)
-    head_layers = checkpoints.count(config, CONFIG, "head_layers", MOST)
+        config = contract.read_config(document)
+    head_layers = checkpoints.count(document, CONFIG, "head_layers", MOST)
     encoder = _check_encoder(checkpoints.read_json(folder / ENCODER))
     tensors = checkpoints.safetensors_table(folder / checkpoints.WEIGHTS)
     _check_tensors(tensors, expected_tensors(encoder, head_layers))
-    _check_tokenizer(folder / TOKENIZER, encoder["vocab_size"])
+    special = _special(folder, encoder["vocab_size"])
     files = checkpoints.hashed({name: folder / name for name in FILES}, progress)
     used = {name: tensor for name, tensor in tensors.items() if name != UNUSED}
     dtypes = [tensor.dtype for tensor in used.values()]
@@ -94,6 +103,8 @@ def verify(path: str | None, *, progress: Callable[[float, str], None]) -> Check
         files=files,
         encoder=encoder,
         head_layers=head_layers,
+        config=config,
+        special=special,
         vocabulary=encoder["vocab_size"],
         parameters=checkpoints.parameters(used),
         dtype=max(set(dtypes), key=dtypes.count),
@@ -105,10 +116,12 @@ def inspect(path: str | None, progress: Callable[[float, str], None]) -> list[st
     checkpoint = verify(path, progress=progress)
     layers = checkpoint.encoder["num_hidden_layers"]
     tokens = "is" if checkpoint.known_tokenizer else "is not"
+    rows, head = checkpoint.config.row_tokens, checkpoint.config.head_tokens
     return [
-        f"{MODEL_ID}, {checkpoint.parameters:,} parameters in {checkpoint.dtype}",
+        f"{MODEL_ID}, like the {checkpoint.variant.name} checkpoint: rows of {rows} tokens, {head} of head and options",
+        f"{checkpoint.parameters:,} parameters in {checkpoint.dtype}",
         f"ModernBERT of {layers} layers, {checkpoint.head_layers} decision layers",
-        f"the tokenizer {tokens} the released checkpoint's",
+        f"the tokenizer {tokens} the released English checkpoint's",
     ]
 
 
@@ -129,25 +142,41 @@ def _check_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if sizes["hidden_size"] % sizes["num_attention_heads"] or sizes["hidden_size"] % heads(sizes["hidden_size"]):
         raise ConfigurationError(f"{ENCODER}: hidden_size is no multiple of its attention heads")
-    every = FULL_ATTENTION_EVERY
-    kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(sizes["num_hidden_layers"])]
-    if config.get("layer_types", kinds) != kinds or config.get("global_attn_every_n_layers", every) != every:
-        raise ConfigurationError(f"{ENCODER}: not every {every}rd layer, the first included, attends to everything")
+    kinds = _layer_kinds(config, sizes["num_hidden_layers"])
     padding = config.get("pad_token_id")
     if padding is not None and not (type(padding) is int and 0 <= padding < sizes["vocab_size"]):
         raise ConfigurationError(f"{ENCODER}: pad_token_id is {padding!r}; the model has {sizes['vocab_size']} tokens")
     local = config.get("local_attention", LOCAL_ATTENTION)
-    if local != LOCAL_ATTENTION:
-        raise ConfigurationError(f"{ENCODER}: local_attention is {local!r}, not {LOCAL_ATTENTION}")
+    if type(local) is not int or not 2 <= local <= MOST:
+        raise ConfigurationError(f"{ENCODER}: local_attention is {local!r}; 2 to {MOST} is expected")
     settings = {"layer_types": kinds, "local_attention": local, "pad_token_id": padding}
     return {**config, **sizes, **settings, "rope_parameters": _rotary(config)}
+
+
+def _layer_kinds(config: Mapping[str, Any], layers: int) -> list[str]:
+    """Of each layer whether it attends to everything: as `layer_types` says, else every so many, the first included."""
+    every = config.get("global_attn_every_n_layers", FULL_ATTENTION_EVERY)
+    if type(every) is not int or not 1 <= every <= MOST:
+        raise ConfigurationError(f"{ENCODER}: global_attn_every_n_layers is {every!r}; 1 to {MOST} is expected")
+    kinds = config.get("layer_types")
+    if kinds is None:
+        return ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in tuple(THETAS) for kind in kinds):
+        raise ConfigurationError(
+            f"{ENCODER}: layer_types is not one of {', '.join(THETAS)} for each of {layers} layers"
+        )
+    return list(kinds)
 
 
 def _rotary(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The rotary settings by kind of layer, in the words of transformers 5, from those or from the older ones."""
     given = config.get("rope_parameters") or {}
-    if config.get("rope_scaling") is not None or not isinstance(given, dict):
-        raise ConfigurationError(f"{ENCODER}: rope_scaling is set, or rope_parameters is not an object")
+    if (
+        config.get("rope_scaling") is not None
+        or not isinstance(given, dict)
+        or given.get("rope_type", "default") != "default"
+    ):
+        raise ConfigurationError(f"{ENCODER}: rope_scaling is set, or rope_parameters are not the default ones")
     older = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
     found = {}
     for kind, key in older.items():
@@ -223,9 +252,14 @@ def _check_tensors(tensors: Mapping[str, checkpoints.Tensor], expected: Mapping[
             raise ConfigurationError(f"{checkpoints.WEIGHTS}: {name} is no tensor of this model")
 
 
-def _check_tokenizer(file: Path, vocabulary: int) -> None:
-    tokenizer = checkpoints.tokenizer(file)
-    with checkpoints.agreed(TOKENIZER):
-        special(lambda texts: [tokenizer.encode(text, add_special_tokens=False).ids for text in texts])
+def _special(folder: Path, vocabulary: int) -> contract.Special:
+    """The tokenizer's special tokens; its tokens are the model's."""
+    tokenizer = checkpoints.tokenizer(folder / TOKENIZER)
+    with checkpoints.agreed():
+        found = contract.special(
+            checkpoints.read_json(folder / ROLES),
+            lambda texts: [tokenizer.encode(text, add_special_tokens=False).ids for text in texts],
+        )
     if tokenizer.get_vocab_size(with_added_tokens=True) > vocabulary:
         raise ConfigurationError(f"{TOKENIZER} has more tokens than the model's {vocabulary}")
+    return found

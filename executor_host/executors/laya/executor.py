@@ -48,23 +48,27 @@ class LayaExecutor(TorchExecutor[Checkpoint, LayaModel, MarkedRowsRequest, Resul
         return laya_model.load(checkpoint, device=device, dtype=dtype)
 
     def facts(self, checkpoint: Checkpoint, model: LayaModel, device: str, dtype: str) -> dict[str, object]:
-        """As `TorchExecutor`, and whether the tokenizer is the released one."""
+        """As `TorchExecutor`, which of the published checkpoints it is like, and whether the tokenizer is the English
+        one's."""
         return {
             "identity": contract.identity(checkpoint.files, dtype, device),
             "name": contract.MODEL_ID,
             "sha256": checkpoint.files[checkpoints.WEIGHTS],
+            "variant": checkpoint.variant.name,
             "known_tokenizer": checkpoint.known_tokenizer,
             "parameters": checkpoint.parameters,
             "limits": {
                 "rows": contract.MAX_ROWS,
-                "row_tokens": contract.MAX_ROW_TOKENS,
+                "row_tokens": checkpoint.config.row_tokens,
                 "markers": contract.MAX_MARKERS,
             },
         }
 
     def examples(self, checkpoint: Checkpoint) -> Iterable[MarkedRowsRequest]:
         """Every request of warm_up.py."""
-        return laya_warm_up.requests(checkpoint.path / contract.TOKENIZER)
+        return laya_warm_up.requests(
+            checkpoint.path / contract.TOKENIZER, checkpoint.special, checkpoint.config.row_tokens
+        )
 
     def fits(self, example: MarkedRowsRequest, output: Mapping[str, Any]) -> bool:
         """A logit per option, a row of actions per question."""
@@ -79,10 +83,10 @@ class LayaExecutor(TorchExecutor[Checkpoint, LayaModel, MarkedRowsRequest, Resul
         if int(payload.kinds.max()) >= len(contract.KINDS):
             raise Malformed(f"a kind is below {len(contract.KINDS)}")
         rows, width = payload.tokens.shape
-        if rows > contract.MAX_ROWS or width > contract.MAX_ROW_TOKENS or len(payload.markers) > contract.MAX_MARKERS:
+        most = checkpoint.config.row_tokens
+        if rows > contract.MAX_ROWS or width > most or len(payload.markers) > contract.MAX_MARKERS:
             raise Malformed(
-                f"a request has at most {contract.MAX_ROWS} rows of {contract.MAX_ROW_TOKENS} tokens"
-                f" and {contract.MAX_MARKERS} markers"
+                f"a request has at most {contract.MAX_ROWS} rows of {most} tokens and {contract.MAX_MARKERS} markers"
             )
         return payload
 

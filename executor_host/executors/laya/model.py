@@ -1,7 +1,7 @@
 """The Laya network: a ModernBERT encoder, decision layers over it, a score per option, and an action.
 
     tokens ─▶ encoder ─▶ + type embedding ─▶ decision layers ─┬─ at each marker ─▶ scorer ─▶ a logit per option
-                                                               └─ at [CLS], with 4 features of the logits ─▶ action
+                                                               └─ at the first, with 4 features of the logits ─▶ action
 
 The decision layers are pre-norm transformer layers without a norm at their end. The features are, of the softmax of
 the question's own logits without a temperature: the largest, its lead over the second, the entropy as a share of

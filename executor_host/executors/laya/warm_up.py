@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from executor_host import checkpoints
-from protocol.contracts.laya import MAX_ROW_TOKENS, SPECIAL
+from protocol.contracts.laya import Special
 from protocol.payloads import MarkedRowsRequest
 
 TIMES: Final = 2
@@ -41,27 +41,31 @@ SHAPES: Final = (
 """(words of the state, questions)"""
 
 
-def requests(tokenizer: Path) -> Iterator[MarkedRowsRequest]:
-    """Every request once, tokenized with a `tokenizer.json`. What is beyond a row is cut off the state."""
+def requests(tokenizer: Path, special: Special, most: int) -> Iterator[MarkedRowsRequest]:
+    """Every request once, tokenized with a `tokenizer.json`. What is beyond a row of `most` tokens is cut off the
+    state."""
     encoder = checkpoints.tokenizer(tokenizer)
     for words, questions in SHAPES:
         state = encoder.encode(" ".join([WORD] * words), add_special_tokens=False).ids
-        yield _request(encoder, state, questions)
+        yield _request(encoder, state, questions, special, most)
 
 
 def _request(
-    encoder: Any, state: list[int], questions: Sequence[tuple[int, str, tuple[str, ...]]]
+    encoder: Any,
+    state: list[int],
+    questions: Sequence[tuple[int, str, tuple[str, ...]]],
+    special: Special,
+    most: int,
 ) -> MarkedRowsRequest:
-    begin, end, _, marker = (encoder.token_to_id(text) for text in SPECIAL)
     rows: list[list[int]] = []
     markers: list[int] = []
     for _, head, options in questions:
-        row = [begin, *encoder.encode(head, add_special_tokens=False).ids, end]
+        row = [special.begin, *encoder.encode(head, add_special_tokens=False).ids, special.end]
         for option in options:
             markers.append(len(row))
-            row += [marker, *encoder.encode(f" {option}", add_special_tokens=False).ids]
-        row.append(end)
-        rows.append([*row, *state[: MAX_ROW_TOKENS - len(row) - 1], end])
+            row += [special.marker, *encoder.encode(f" {option}", add_special_tokens=False).ids]
+        row.append(special.end)
+        rows.append([*row, *state[: max(0, most - len(row) - 1)], special.end][:most])
     tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
     for index, row in enumerate(rows):
         tokens[index, : len(row)] = row

@@ -1,14 +1,16 @@
-"""What the front needs of a Laya checkpoint: its tokenizer and its temperatures, read from the folder."""
+"""What the front needs of a Laya checkpoint: its tokenizer, lengths and temperatures, read from the folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from frontend.families import checkpoints
 from frontend.families.checkpoints import EncodeAll
+from frontend.families.laya.rendering import Rendered
+from frontend.families.laya.rows import Compiled, compile_rows
 from protocol.contracts import laya as contract
 
 
@@ -18,9 +20,18 @@ class Checkpoint:
 
     encode: EncodeAll
     special: contract.Special
-    temperatures: contract.Temperatures
+    config: contract.Config
     sha256: Mapping[str, str]
     """Hexadecimal, by file name, for each of the contract's `FRONT_FILES`."""
+
+    @property
+    def variant(self) -> contract.Variant:
+        """Which of the published checkpoints it is like."""
+        return contract.variant(self.config, self.special)
+
+    def compile(self, state: object, questions: Sequence[Rendered], *, truncate: bool) -> Compiled:
+        """The rows of a request. Raises `Refused` as `compile_rows`."""
+        return compile_rows(state, questions, self.encode, self.special, self.config, truncate=truncate)
 
 
 def load(path: str | None) -> Checkpoint:
@@ -31,11 +42,13 @@ def load(path: str | None) -> Checkpoint:
 
 @lru_cache(maxsize=checkpoints.KEPT)
 def _load(folder: Path, signature: checkpoints.Signature) -> Checkpoint:
-    config, configured = checkpoints.document(folder / contract.CONFIG)
+    document, configured = checkpoints.document(folder / contract.CONFIG)
+    roles, named = checkpoints.document(folder / contract.ROLES)
     tokenizer = checkpoints.digest(folder / contract.TOKENIZER)
     with checkpoints.agreed(f"{contract.CONFIG} in {folder}"):
-        temperatures = contract.read_config(config)
+        config = contract.read_config(document)
     encode = checkpoints.encoder(folder / contract.TOKENIZER)
-    with checkpoints.agreed(f"{contract.TOKENIZER} in {folder}"):
-        special = contract.special(encode)
-    return Checkpoint(encode, special, temperatures, {contract.CONFIG: configured, contract.TOKENIZER: tokenizer})
+    with checkpoints.agreed():
+        special = contract.special(roles, encode)
+    sums = {contract.CONFIG: configured, contract.TOKENIZER: tokenizer, contract.ROLES: named}
+    return Checkpoint(encode, special, config, sums)

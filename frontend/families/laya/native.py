@@ -18,30 +18,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend.families.laya.finishing import Logits
 from frontend.families.laya.rendering import Rendered
-from protocol.contracts.laya import Temperatures
+from protocol.contracts.laya import Temperatures, Variant
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 MODEL: Final = "laya-rl-agent"
-LANGUAGE: Final = "english"
 DECIMALS: Final = 4
 
-ROUTING: Final[Mapping[str, object]] = {
-    "model": LANGUAGE,
-    "repo": "convaiinnovations/laya",
-    "reason": f"explicit model='{LANGUAGE}'",
-    "detection": None,
-    "workflow": None,
-}
-"""The original chooses among checkpoints; here there is the one, whether the request names it or not."""
+
+def routing(variant: Variant) -> dict[str, Any]:
+    """The original chooses among checkpoints; here there is the one, whether the request names it or not."""
+    return {
+        "model": variant.name,
+        "repo": variant.repository,
+        "reason": f"explicit model='{variant.name}'",
+        "detection": None,
+        "workflow": None,
+    }
 
 
-def response(answers: Mapping[str, Any], input_tokens: int) -> dict[str, Any]:
+def response(answers: Mapping[str, Any], input_tokens: int, variant: Variant) -> dict[str, Any]:
     """The body of a 200."""
     usage = {"input_tokens": input_tokens, "output_tokens": 0}
-    return {"model": MODEL, "answers": dict(answers), "usage": usage, "routing": dict(ROUTING)}
+    return {"model": MODEL, "answers": dict(answers), "usage": usage, "routing": routing(variant)}
 
 
 def answers(

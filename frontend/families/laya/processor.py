@@ -4,8 +4,9 @@
     rows        tokens, cuts, markers, limits, padding
     finishing   answers of the System One profile, float64
     grammar     the family's own request body     } for the native profile
-    native      its arithmetic and its rounding   }
-    checkpoint, config   what the folder says
+    serving     the siblings' request body        }
+    native      arithmetic and rounding           }
+    checkpoint  what the folder says
 
 The unit is one whole request, scorer and action head included. The host returns raw logits; everything after them
 is done here.
@@ -23,7 +24,7 @@ from frontend.families.base import Decision, Prepared, context_of
 from frontend.families.checkpoints import CheckpointProcessor
 from frontend.families.laya import finishing, rendering
 from frontend.families.laya.checkpoint import Checkpoint, load
-from frontend.families.laya.rows import Compiled, compile_rows
+from frontend.families.laya.rows import Compiled
 from frontend.families.logits import BYTES_PER_LOGIT
 from frontend.families.refusal import Refused
 from frontend.requests.questions import DecisionRequest, Question
@@ -50,6 +51,11 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
         """As `CheckpointProcessor`."""
         return load(self.path)
 
+    @property
+    def variant(self) -> contract.Variant | None:
+        """Which of the published checkpoints it is like, None while it cannot be read."""
+        return None if self._checkpoint is None else self._checkpoint.variant
+
     def prepare(self, request: DecisionRequest) -> Prepared:
         """The rows of the whole request; their cost is their tokens, the state counted in each.
 
@@ -61,7 +67,7 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
         try:
             questions = [documents.rendered(question, rendering.question) for question in request.questions]
             truncate = bool(self.options["truncate"])
-            compiled = compile_rows(request.state, questions, checkpoint.encode, checkpoint.special, truncate=truncate)
+            compiled = checkpoint.compile(request.state, questions, truncate=truncate)
         except Refused as error:
             raise error.for_systemone() from None
         if compiled.payload is None:
@@ -70,7 +76,7 @@ class LayaProcessor(CheckpointProcessor[Checkpoint]):
             units=(compiled.payload,),
             cost=compiled.tokens,
             work=BYTES_PER_LOGIT * len(compiled.payload.markers),
-            context=_Context(request.questions, checkpoint.temperatures, compiled),
+            context=_Context(request.questions, checkpoint.config.temperatures, compiled),
         )
 
     def finish(self, prepared: Prepared, outputs: Sequence[object]) -> Decision:

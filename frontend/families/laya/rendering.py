@@ -20,9 +20,6 @@ from typing import Any, Final, Literal
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 
-MASK: Final = "[MASK]"
-"""What marks an option in a row. In a client's text it is one space."""
-
 LABELS: Final[Mapping[str, str]] = {"false": "false", "true": "true"}
 DESCRIPTIONS: Final[Mapping[str, str]] = {
     "false": "no, the statement does not hold",
@@ -58,9 +55,9 @@ def json_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def for_tokens(text: str) -> str:
-    """`text` as the tokenizer gets it: nothing a client writes is a marker."""
-    return text.replace(MASK, " ")
+def for_tokens(text: str, mask: str) -> str:
+    """`text` as the tokenizer gets it: nothing a client writes is a marker, whose text is `mask`."""
+    return text.replace(mask, " ")
 
 
 def question(name: str, fields: object) -> Rendered:

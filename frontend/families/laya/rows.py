@@ -3,10 +3,12 @@
 One question is one row. It is cut in this order, so that a long part leaves room for the others:
 
     1. an option keeps its first 48 tokens, beside its marker
-    2. if that leaves less than 16 of 192 tokens for the head, every option keeps max(4, 176 // n), marker included
-    3. the head keeps what the options leave of 192 tokens, and at least 8
-    4. the state keeps what then is left of 512: its first tokens, or its last ones when it is an array, whose
+    2. if that leaves less than 16 of H tokens for the head, every option keeps max(4, (H - 16) // n), marker included
+    3. the head keeps what the options leave of H tokens, and at least 8
+    4. the state keeps what then is left of the row: its first tokens, or its last ones when it is an array, whose
        newest entries are at its end
+
+H and the length of a row are the checkpoint's: 192 and 512 of the English one, and 1,024 of its siblings.
 
 All rows of a request are read at once, so they are padded here, to a few sizes that a device can prepare for.
 """
@@ -23,7 +25,7 @@ from frontend.families.checkpoints import EncodeAll
 from frontend.families.laya.rendering import Rendered, for_tokens, json_text
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
-from protocol.contracts.laya import KINDS, MAX_HEAD_TOKENS, MAX_MARKERS, MAX_ROW_TOKENS, MAX_ROWS, Special
+from protocol.contracts.laya import KINDS, MAX_MARKERS, MAX_ROWS, Config, Special
 from protocol.payloads import MarkedRowsRequest
 
 MAX_OPTION_TOKENS: Final = 48
@@ -73,7 +75,13 @@ def check_size(questions: Sequence[Rendered]) -> None:
 
 
 def compile_rows(
-    state: object, questions: Sequence[Rendered], encode: EncodeAll, special: Special, *, truncate: bool
+    state: object,
+    questions: Sequence[Rendered],
+    encode: EncodeAll,
+    special: Special,
+    config: Config,
+    *,
+    truncate: bool,
 ) -> Compiled:
     """All rows of a request, or `Refused` before anything is sent: for too many questions or options, with reason
     `tokens` for options that do not fit into a row at all, and (without `truncate`) for whatever would be cut.
@@ -83,38 +91,46 @@ def compile_rows(
     check_size(questions)
     if not questions:
         return Compiled(None, 0, 0)
-    texts = [for_tokens(json_text(state))]
+    texts = [for_tokens(json_text(state), special.mask)]
     for question in questions:
-        texts.append(for_tokens(question.head))
-        texts += [" " + for_tokens(option) for option in question.options]
+        texts.append(for_tokens(question.head, special.mask))
+        texts += [" " + for_tokens(option, special.mask) for option in question.options]
     parts = iter(encode(texts))
     state_tokens = next(parts)
     rows = []
     for question in questions:
         head = next(parts)
         options = [next(parts) for _ in question.options]
-        made = row(head, options, state_tokens, special, keep_last=isinstance(state, list))
+        made = row(head, options, state_tokens, special, config, keep_last=isinstance(state, list))
         if len(made.markers) < len(options):
-            message = f"question {printable(question.id)!r} options exceed head_max_len={MAX_HEAD_TOKENS}"
+            message = f"question {printable(question.id)!r} options exceed head_max_len={config.head_tokens}"
             raise Refused(message, ("questions", question.id, "criteria"), reason="tokens")
         if not truncate:
-            _refuse_cuts(question, made)
+            _refuse_cuts(question, made, config.row_tokens)
         rows.append(made)
     return Compiled(
-        payload=pad(rows, [KINDS.index(question.kind) for question in questions], special.padding),
+        payload=pad(rows, [KINDS.index(question.kind) for question in questions], special.padding, config.row_tokens),
         tokens=sum([len(made.tokens) for made in rows]),
         whole_tokens=sum([made.whole for made in rows]),
     )
 
 
-def row(head: list[int], options: Sequence[list[int]], state: list[int], special: Special, *, keep_last: bool) -> Row:
+def row(
+    head: list[int],
+    options: Sequence[list[int]],
+    state: list[int],
+    special: Special,
+    config: Config,
+    *,
+    keep_last: bool,
+) -> Row:
     """The row of a question whose parts are tokenized. Options whose marker is beyond the row have none."""
     marked = [[special.marker, *option[:MAX_OPTION_TOKENS]] for option in options]
-    left = MAX_HEAD_TOKENS - sum(map(len, marked))
+    left = config.head_tokens - sum(map(len, marked))
     if left < LEAST_HEAD:
-        most = max(LEAST_OPTION_KEPT, (MAX_HEAD_TOKENS - LEAST_HEAD) // len(marked))
+        most = max(LEAST_OPTION_KEPT, (config.head_tokens - LEAST_HEAD) // len(marked))
         marked = [option[:most] for option in marked]
-        left = MAX_HEAD_TOKENS - sum(map(len, marked))
+        left = config.head_tokens - sum(map(len, marked))
     kept_head = head[: max(LEAST_HEAD_KEPT, left)]
     tokens = [special.begin, *kept_head, special.end]
     markers = []
@@ -122,7 +138,7 @@ def row(head: list[int], options: Sequence[list[int]], state: list[int], special
         markers.append(len(tokens))
         tokens += option
     tokens.append(special.end)
-    room = max(0, MAX_ROW_TOKENS - len(tokens) - 1)
+    room = max(0, config.row_tokens - len(tokens) - 1)
     kept_state = state[max(0, len(state) - room) :] if keep_last else state[:room]
     tokens += kept_state
     tokens.append(special.end)
@@ -132,22 +148,22 @@ def row(head: list[int], options: Sequence[list[int]], state: list[int], special
     ]
     kept += [("the head", len(kept_head), len(head)), ("the state", len(kept_state), len(state))]
     return Row(
-        tokens=tokens[:MAX_ROW_TOKENS],
-        markers=[marker for marker in markers if marker < MAX_ROW_TOKENS],
-        # [CLS], three [SEP], and a marker beside each option
+        tokens=tokens[: config.row_tokens],
+        markers=[marker for marker in markers if marker < config.row_tokens],
+        # the begin, three ends, and a marker beside each option
         whole=4 + len(options) + sum([there for _, _, there in kept]),
         kept=tuple(kept),
     )
 
 
-def width(longest: int) -> int:
-    """How many columns rows are padded to whose longest has `longest` tokens, at most `MAX_ROW_TOKENS`."""
+def width(longest: int, most: int) -> int:
+    """How many columns rows are padded to whose longest has `longest` tokens, at most `most`."""
     step = FINE_STEP if longest <= FINE_UP_TO else COARSE_STEP
-    return min(MAX_ROW_TOKENS, -(-longest // step) * step)
+    return min(most, -(-longest // step) * step)
 
 
-def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int) -> MarkedRowsRequest:
-    """The rows as one batch: as many as the next power of two, as wide as `width` says.
+def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int, most: int) -> MarkedRowsRequest:
+    """The rows as one batch: as many as the next power of two, as wide as `width` says, at most `most`.
 
     Up to the longest row the padding is the tokenizer's, beyond it and in the added rows it is 0; the lengths say
     what counts.
@@ -155,7 +171,7 @@ def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int) -> MarkedRowsRe
     lengths = [len(made.tokens) for made in rows]
     count, longest = 1 << (len(rows) - 1).bit_length(), max(lengths)
     added = [0] * (count - len(rows))
-    tokens = np.zeros((count, width(longest)), np.int32)
+    tokens = np.zeros((count, width(longest, most)), np.int32)
     tokens[: len(rows), :longest] = padding
     for index, made in enumerate(rows):
         tokens[index, : len(made.tokens)] = made.tokens
@@ -168,11 +184,11 @@ def pad(rows: Sequence[Row], kinds: Sequence[int], padding: int) -> MarkedRowsRe
     )
 
 
-def _refuse_cuts(question: Rendered, made: Row) -> None:
+def _refuse_cuts(question: Rendered, made: Row, most: int) -> None:
     for part, kept, there in made.kept:
         if kept < there:
             message = f'question "{printable(question.id)}": {part} is {there} tokens, of which {kept} have room'
             raise Refused(message, ("questions", question.id), reason="tokens")
     if len(made.tokens) < made.whole:
-        message = f'question "{printable(question.id)}" makes a row of {made.whole} tokens; at most {MAX_ROW_TOKENS}'
+        message = f'question "{printable(question.id)}" makes a row of {made.whole} tokens; at most {most}'
         raise Refused(message, ("questions", question.id), reason="tokens")

@@ -15,13 +15,15 @@ from frontend.families.laya import grammar
 from frontend.families.laya.finishing import Logits
 from frontend.families.laya.rendering import Rendered, for_tokens, question
 from frontend.families.laya.rows import Compiled, compile_rows
-from protocol.contracts.laya import Special, Temperatures, read_config
+from protocol.contracts.laya import Config, Special, Temperatures, read_config
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 """The published vectors of the family."""
 
-TEMPERATURES: Mapping[str, Temperatures] = {name: read_config(config) for name, config in GOLDEN["configs"].items()}
-SPECIAL = Special(**GOLDEN["special"])
+CONFIGS: Mapping[str, Config] = {name: read_config(config) for name, config in GOLDEN["configs"].items()}
+TEMPERATURES: Mapping[str, Temperatures] = {name: config.temperatures for name, config in CONFIGS.items()}
+SPECIAL = Special(**GOLDEN["special"], mask="[MASK]")
+ENGLISH = read_config({})
 
 QUESTIONS: dict[str, Any] = {
     "team": {"type": "choice", "instructions": "Which team?", "criteria": {"billing": "a charge", "login": None}},
@@ -43,14 +45,16 @@ def recorded(state: str, questions: Sequence[Rendered], rows: Sequence[Sequence[
         parts = [list(row[start + 1 : end]) for start, end in pairwise(ends)]
         # After the last option stands nothing but the state.
         texts = [asked.head, *(f" {option}" for option in asked.options), state]
-        known |= dict(zip(map(for_tokens, texts), [part for part in parts if part], strict=True))
+        known |= dict(
+            zip([for_tokens(text, SPECIAL.mask) for text in texts], [part for part in parts if part], strict=True)
+        )
     return lambda wanted: [list(known[text]) for text in wanted]
 
 
 def compiled(state: Any, questions: Any, *, truncate: bool = True, encode: EncodeAll = letters) -> Compiled:
     """The rows of questions in the family's grammar, one token per character unless told otherwise."""
     asked = grammar.parse({"state": state, "questions": questions})
-    return compile_rows(asked.state, asked.questions, encode, SPECIAL, truncate=truncate)
+    return compile_rows(asked.state, asked.questions, encode, SPECIAL, ENGLISH, truncate=truncate)
 
 
 def rendered(fields: Any) -> Rendered:

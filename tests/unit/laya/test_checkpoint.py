@@ -33,9 +33,10 @@ def test_a_whole_checkpoint_is_described(whole: Path) -> None:
     assert findings.problem == ""
     checkpoint = folders.verify(str(whole), progress=silent)
     assert findings.lines == (
-        f"laya, {checkpoint.parameters:,} parameters in F16",
+        "laya, like the english checkpoint: rows of 512 tokens, 192 of head and options",
+        f"{checkpoint.parameters:,} parameters in F16",
         "ModernBERT of 4 layers, 2 decision layers",
-        "the tokenizer is not the released checkpoint's",
+        "the tokenizer is not the released English checkpoint's",
     )
 
 
@@ -122,7 +123,7 @@ def other_language(folder: Path) -> None:
     file.write_text(file.read_text().replace("[MASK]", "<mask>"))
 
 
-ENCODER, CONFIG = "encoder/config.json", "rl_agent_config.json"
+ENCODER, CONFIG, ROLES = "encoder/config.json", "rl_agent_config.json", "tokenizer/tokenizer_config.json"
 MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors is missing"),
     "no encoder": (lambda folder: (folder / ENCODER).unlink(), r"encoder/config\.json is missing"),
@@ -131,8 +132,8 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"model\.safetensors has \d+ bytes",
     ),
     "no JSON": (lambda folder: (folder / CONFIG).write_text("{"), r"rl_agent_config\.json is not JSON"),
-    "longer rows": (edited(CONFIG, max_len=1024), r"max_len is 1024; this family serves 512"),
-    "a longer head": (edited(CONFIG, head_max_len=256), r"head_max_len is 256"),
+    "endless rows": (edited(CONFIG, max_len=8193), r"max_len is 8193; a whole number from 64 to 8192"),
+    "a head beyond its row": (edited(CONFIG, head_max_len=513), r"head_max_len is 513; a whole number from 32 to 512"),
     "no decision layers": (edited(CONFIG, head_layers=0), r"head_layers is 0"),
     "more decision layers": (edited(CONFIG, head_layers=3), r"head\.layers\.2\..* is missing"),
     "temperatures": (edited(CONFIG, temperature=[1]), r"temperature is not a list of 3"),
@@ -143,17 +144,22 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an activation": (edited(ENCODER, hidden_activation="silu"), r"hidden_activation is 'silu'"),
     "a size": (edited(ENCODER, hidden_size="128"), r"hidden_size is '128'"),
     "heads": (edited(ENCODER, num_attention_heads=3), r"no multiple"),
-    "other layers": (edited(ENCODER, layer_types=["full_attention"] * 4), r"every 3rd layer"),
-    "another rhythm": (edited(ENCODER, global_attn_every_n_layers=2), r"every 3rd layer"),
-    "a wider window": (edited(ENCODER, local_attention=256), r"local_attention is 256"),
+    "a layer less": (edited(ENCODER, layer_types=["full_attention"] * 3), r"for each of 4 layers"),
+    "layers of another kind": (
+        edited(ENCODER, layer_types=["linear_attention"] * 4),
+        r"layer_types is not one of full_att",
+    ),
+    "no rhythm": (edited(ENCODER, global_attn_every_n_layers=0), r"global_attn_every_n_layers is 0; 1 to"),
+    "no window": (edited(ENCODER, local_attention=1), r"local_attention is 1; 2 to"),
     "padding": (edited(ENCODER, pad_token_id=50283), r"pad_token_id is 50283; the model has \d+ tokens"),
     "a rotary base": (edited(ENCODER, local_rope_theta="x"), r"rope_theta of sliding_attention is 'x'"),
     "a rotary type": (
         edited(ENCODER, rope_parameters={"full_attention": {"rope_type": "yarn"}}),
         r"rope_parameters of full_attention",
     ),
+    "a rotary type for all": (edited(ENCODER, rope_parameters={"rope_type": "yarn"}), r"rope_parameters are not the"),
     "rotary scaling": (edited(ENCODER, rope_scaling={"rope_type": "linear", "factor": 2}), r"rope_scaling is set"),
-    "rotary settings of another form": (edited(ENCODER, rope_parameters=[1]), r"rope_parameters"),
+    "rotary settings of another form": (edited(ENCODER, rope_parameters=[1]), r"rope_parameters are not the"),
     "another vocabulary": (edited(ENCODER, vocab_size=600), r"tok_embeddings\.weight is of shape"),
     "a tensor less": (retabled(renamed), r"scorer\.3\.bias is missing"),
     "a tensor more": (retabled(added), r"lm_head\.weight is no tensor of this model"),
@@ -163,7 +169,9 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "tokenizer" / "tokenizer.json").write_text("{}"),
         r"tokenizer\.json is not a tokenizer",
     ),
-    "another language": (other_language, r"does not have \[MASK\] as one token: not the English checkpoint"),
+    "another language": (other_language, r"does not have \[MASK\] as one token, which is the mask_token of"),
+    "a role without a token": (edited(ROLES, mask_token=None), r"tokenizer_config\.json: mask_token is None"),
+    "no roles": (lambda folder: (folder / ROLES).unlink(), r"tokenizer/tokenizer_config\.json is missing"),
 }
 
 

@@ -60,15 +60,19 @@ def test_usable(value: object, expected: float) -> None:
 
 def test_a_document_without_temperatures() -> None:
     """All are 1."""
-    assert read_config({}).of("noul", 2) == 1.0
+    assert read_config({}).temperatures.of("noul", 2) == 1.0
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
         ([], "not a JSON object"),
-        ({"max_len": 1024}, "max_len is 1024"),
-        ({"head_max_len": 192.0}, "head_max_len"),
+        ({"max_len": 63}, "max_len is 63; a whole number from 64 to 8192"),
+        ({"max_len": 8193}, "max_len is 8193; a whole number from 64 to 8192"),
+        ({"max_len": True}, "max_len is True"),
+        ({"head_max_len": 192.0}, "head_max_len is 192.0"),
+        ({"head_max_len": 31}, "head_max_len is 31; a whole number from 32 to 512"),
+        ({"max_len": 128, "head_max_len": 129}, "head_max_len is 129; a whole number from 32 to 128"),
         ({"temperature": [1, 1]}, "temperature is not a list of 3"),
         ({"temperature": {"choice": 1}}, "temperature is not a list of 3"),
         ({"temperature_by_options": []}, "temperature_by_options"),

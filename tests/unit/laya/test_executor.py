@@ -14,6 +14,7 @@ from executor_host.errors import Abandoned, ConfigurationError, ExecutionFailed,
 from executor_host.executors.laya import warm_up as laya_warm_up
 from executor_host.executors.laya.checkpoint import FILES
 from executor_host.executors.laya.executor import LayaExecutor
+from frontend.families.laya.checkpoint import load
 from frontend.families.laya.processor import LayaProcessor
 from frontend.families.laya.profile import LayaNative
 from protocol.errors import Malformed
@@ -103,7 +104,8 @@ def test_the_warm_up_reads_rows_as_the_front_makes_them(whole: Path, profile: La
         "n": {"type": "noul", "instructions": "Does the customer ask for a refund?"},
     }
     made = unit(profile, " ".join(["refund"] * 10), words)
-    warm = list(laya_warm_up.requests(whole / "tokenizer" / "tokenizer.json"))[3]
+    special = load(str(whole)).special
+    warm = list(laya_warm_up.requests(whole / "tokenizer" / "tokenizer.json", special, 512))[3]
     assert warm.markers.tolist() == made.markers.tolist()
     assert warm.lengths.tolist() == made.lengths[:3].tolist()
     for row, length in enumerate(warm.lengths.tolist()):

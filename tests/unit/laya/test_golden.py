@@ -9,7 +9,7 @@ import pytest
 
 from frontend.families.laya import grammar, native
 from frontend.families.laya.rows import compile_rows
-from tests.unit.laya.helpers import GOLDEN, SPECIAL, TEMPERATURES, compiled, logits, recorded, rendered
+from tests.unit.laya.helpers import ENGLISH, GOLDEN, SPECIAL, TEMPERATURES, compiled, logits, recorded, rendered
 
 
 @pytest.mark.parametrize("vector", GOLDEN["rows"], ids=lambda vector: vector["name"])
@@ -17,7 +17,7 @@ def test_published_rows(vector: dict[str, Any]) -> None:
     """Tokens, markers, types, the shape of the batch and both kinds of padding, and usage."""
     asked = grammar.parse({"state": vector["state"], "questions": vector["questions"]})
     encode = recorded(vector["state"], asked.questions, vector["rows"])
-    made = compile_rows(asked.state, asked.questions, encode, SPECIAL, truncate=False)
+    made = compile_rows(asked.state, asked.questions, encode, SPECIAL, ENGLISH, truncate=False)
     payload = made.payload
     assert payload is not None
     lengths = [len(row) for row in vector["rows"]]

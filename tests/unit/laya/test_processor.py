@@ -69,7 +69,7 @@ def test_answers(processor: LayaProcessor) -> None:
 def test_the_two_profiles_agree(processor: LayaProcessor) -> None:
     """Within 1e-6 before rounding, and the same choice, for logits of every kind of question and many sizes."""
     numbers = random.Random(7)
-    temperatures = processor.checkpoint.temperatures
+    temperatures = processor.checkpoint.config.temperatures
     for count in (1, 2, 3, 5, 6, 10, 11, 16, 40, 120):
         for kind in ("choice", "score", "noul"):
             if kind == "noul" and count != 2:
@@ -199,19 +199,26 @@ def test_a_changed_file_is_read_again(folder: Path, tmp_path: Path) -> None:
     assert load(str(tmp_path)) is first
     config = json.loads((tmp_path / FILES[0]).read_text())
     (tmp_path / FILES[0]).write_text(json.dumps({**config, "temperature_by_options": {}}))
-    assert load(str(tmp_path)).temperatures.by_bucket == {}
+    assert load(str(tmp_path)).config.temperatures.by_bucket == {}
 
 
-@pytest.mark.parametrize("broken", ["config", "tokenizer", "markers"])
-def test_what_is_no_english_checkpoint(folder: Path, tmp_path: Path, broken: str) -> None:
-    """The file is named; a tokenizer without the four special tokens is another language's."""
+@pytest.mark.parametrize("broken", FILES)
+def test_what_is_no_checkpoint(folder: Path, tmp_path: Path, broken: str) -> None:
+    """The file is named."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[1" if name == broken else (folder / name).read_text())
+    with pytest.raises(AssetError, match=Path(broken).name):
+        load(str(tmp_path))
+
+
+def test_a_role_whose_token_the_tokenizer_lacks(folder: Path, tmp_path: Path) -> None:
+    """The two files are of different checkpoints, and both are named."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         text = (folder / name).read_text()
-        (tmp_path / name).write_text(text.replace("[MASK]", "<mask>") if broken == "markers" else text)
-    if broken != "markers":
-        (tmp_path / FILES[broken == "tokenizer"]).write_text("[1")
-    with pytest.raises(AssetError, match=FILES[broken != "config"].rpartition("/")[2]):
+        (tmp_path / name).write_text(text.replace("[MASK]", "<mask>") if name == FILES[1] else text)
+    with pytest.raises(AssetError, match=r"tokenizer\.json does not have \[MASK\] as one token, .* mask_token of tok"):
         load(str(tmp_path))
 
 

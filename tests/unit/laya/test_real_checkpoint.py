@@ -14,7 +14,7 @@ from frontend.families.laya.profile import LayaNative
 from frontend.families.laya.rows import compile_rows
 from protocol.payloads import MarkedRowsRequest
 from tests.helpers.calls import FakeCall
-from tests.unit.laya.helpers import GOLDEN, SPECIAL, TEMPERATURES
+from tests.unit.laya.helpers import ENGLISH, GOLDEN, SPECIAL, TEMPERATURES
 
 FOLDER = os.environ.get("FRAMEHOST_LAYA")
 
@@ -35,15 +35,15 @@ def test_it_is_the_released_one(processor: LayaProcessor) -> None:
     assert checkpoint.special == SPECIAL
     assert checkpoint.sha256["tokenizer/tokenizer.json"] == RELEASED_TOKENIZER
     released = TEMPERATURES["released"]
-    assert dict(checkpoint.temperatures.by_kind) == dict(released.by_kind)
-    assert dict(checkpoint.temperatures.by_bucket) == dict(released.by_bucket)
+    assert dict(checkpoint.config.temperatures.by_kind) == dict(released.by_kind)
+    assert dict(checkpoint.config.temperatures.by_bucket) == dict(released.by_bucket)
 
 
 @pytest.mark.parametrize("vector", GOLDEN["rows"], ids=lambda vector: vector["name"])
 def test_published_rows(processor: LayaProcessor, vector: dict[str, Any]) -> None:
     """Every token id of every published row."""
     asked = grammar.parse({"state": vector["state"], "questions": vector["questions"]})
-    made = compile_rows(asked.state, asked.questions, processor.checkpoint.encode, SPECIAL, truncate=False)
+    made = compile_rows(asked.state, asked.questions, processor.checkpoint.encode, SPECIAL, ENGLISH, truncate=False)
     assert made.payload is not None
     rows = [made.payload.tokens[i, : made.payload.lengths[i]].tolist() for i in range(made.payload.rows)]
     assert rows == vector["rows"]

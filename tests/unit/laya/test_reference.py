@@ -153,7 +153,7 @@ def test_generated_requests(pair: Pair, state: Any, questions: dict[str, Any]) -
     assert unit.markers.tolist() == [marker for item in items for marker in item["markers"]]
     assert unit.kinds[: unit.rows].tolist() == [item["qtype"] for item in items]
     found = finishing.read_logits([output], unit)
-    temperatures = pair.processor.checkpoint.temperatures
+    temperatures = pair.processor.checkpoint.config.temperatures
     for index, (item, mine) in enumerate(zip(items, found, strict=True)):
         kind = ("choice", "score", "noul")[item["qtype"]]
         count = len(item["markers"])
@@ -167,17 +167,17 @@ def test_generated_requests(pair: Pair, state: Any, questions: dict[str, Any]) -
     assert list(body["answers"]) == list(expected["answers"])
     for name, answer in expected["answers"].items():
         assert list(body["answers"][name]) == list(answer)
-        _close(body["answers"][name], answer)
+        close(body["answers"][name], answer)
 
 
-def _close(mine: Any, theirs: Any) -> None:
+def close(mine: Any, theirs: Any) -> None:
     """Equal up to the last rounded digit. A tie within rounding may be decided otherwise, so not the choice."""
     for key, value in theirs.items():
         if key == "legend":
             assert mine[key] == value
         elif isinstance(value, dict):
             assert list(mine[key]) == list(value)
-            _close(mine[key], value)
+            close(mine[key], value)
         elif isinstance(value, float):
             assert mine[key] == pytest.approx(value, abs=1.01e-4)
 

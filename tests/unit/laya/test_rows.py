@@ -156,7 +156,13 @@ def test_the_number_of_options() -> None:
 )
 def test_the_width_of_a_batch(longest: int, expected: int) -> None:
     """Multiples of 16 up to 256, of 64 above."""
-    assert width(longest) == expected
+    assert width(longest, 512) == expected
+    assert width(longest, 1024) == expected
+
+
+def test_a_batch_is_no_wider_than_a_row() -> None:
+    """A checkpoint with short rows has narrow batches."""
+    assert width(99, 100) == 100
 
 
 @pytest.mark.parametrize(("questions", "rows"), [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (16, 16)])
