@@ -66,8 +66,8 @@ def storm(folder: Path, *, seconds: float, seed: int, clients: int, shared: bool
         if shared:
             wrong += audit.nothing_shared(crowd.records, mark)
         for model in MODELS:
-            if (answer := server.decide("again", model=model)).status != 200:
-                wrong.append(f"{model} does not answer any more: {answer}")
+            # A host that was killed again and again is waited for: half a minute is the longest back-off.
+            server.wait(lambda name=model: server.decide("again", model=name).status == 200, f"an answer of {model}")
         server.wait(server.idle, "nothing open, queued or running, and every permit back")
         wrong += audit.leftovers(before, audit.Footprint(server))
         status = server.stop()
