@@ -24,6 +24,7 @@ class Mutation:
 
 _RUNTIME: Final = ("tests/unit/runtime", "tests/property/test_runtime_machine.py")
 _SERVING: Final = ("tests/unit/test_deployment.py", "tests/unit/test_presence.py")
+_SHARED: Final = ("tests/unit/runtime/test_batches.py", "tests/unit/runtime/test_joining.py")
 _BUDGETS: Final = ("tests/http/test_budgets.py",)
 
 MUTATIONS: Final = (
@@ -191,5 +192,77 @@ MUTATIONS: Final = (
         "            if len(measured) > checkpoint.text_chars:\n",
         "            if len(measured) > 10**9:\n",
         ("tests/unit/embedding/test_long_texts.py",),
+    ),
+    # What is sent together, ahead, and only once
+    Mutation(
+        "a batch is of whoever waits, compatible or not",
+        "frontend/runtime/shape.py",
+        "            and shape.key == head.key\n",
+        "",
+        _SHARED,
+    ),
+    Mutation(
+        "who does not fit is passed for ever",
+        "frontend/runtime/batches.py",
+        " or any(other.passed >= limits.overtakes for other in passed)",
+        "",
+        _SHARED,
+    ),
+    Mutation(
+        "a unit's end closes its neighbours' contexts",
+        "frontend/runtime/queueing.py",
+        """        finally:
+            try:
+                if unit.context is not None:
+                    unit.context.close()
+            finally:
+                self._pump()
+
+    def _state""",
+        """        finally:
+            try:
+                for each in (unit, *self._in_hand()):
+                    if each.context is not None and not each.context.closed:
+                        each.context.close()
+            finally:
+                self._pump()
+
+    def _state""",
+        _SHARED,
+    ),
+    Mutation(
+        "who has joined is counted twice",
+        "frontend/runtime/joining.py",
+        "            self._joins += 1\n",
+        "            self._joins += 1\n            self._completed += 1\n",
+        _SHARED,
+    ),
+    Mutation(
+        "the host begins with what was withdrawn",
+        "executor_host/host/units.py",
+        "        if key in shared_state.cancelled:\n",
+        "        if False:\n",
+        ("tests/unit/test_units.py",),
+    ),
+    Mutation(
+        "a second frame is sent ahead when the first one was withdrawn",
+        "frontend/runtime/batches.py",
+        "elif self._look_ahead and not self._ahead:",
+        "elif self._look_ahead and not self._staged:",
+        _SHARED,
+    ),
+    Mutation(
+        "what was read in company is kept",
+        "executor_host/executors/embedding/executor.py",
+        "vector = unit(together[key]) if together",
+        "vector = (self._cache.put(key, unit(together[key])) or unit(together[key])) if together",
+        ("tests/unit/embedding/test_company.py",),
+    ),
+    Mutation(
+        "kept answers outlive the weights",
+        "frontend/serving/deployment.py",
+        "                self.answers.clear()\n",
+        "                pass\n",
+        ("tests/unit/test_shared_work.py",),
     ),
 )

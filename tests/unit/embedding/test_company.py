@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from executor_host.errors import Abandoned, ExecutionFailed, NonFinite  # noqa: E402
 from executor_host.executors.base import WarmUpCall  # noqa: E402
 from executor_host.executors.embedding.executor import EmbeddingExecutor  # noqa: E402
-from executor_host.host.shared_state import Board  # noqa: E402
+from executor_host.host.shared_state import SharedState  # noqa: E402
 from executor_host.host.units import Units  # noqa: E402
 from protocol import families  # noqa: E402
 from protocol.errors import Malformed  # noqa: E402
@@ -31,11 +31,12 @@ BOUND = 1e-5
 REQUESTS = 300
 
 
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddingExecutor]:
-    """Without a cache: everything is read again and again."""
+@pytest.fixture(scope="module", params=["numpy", "torch"])
+def executor(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[EmbeddingExecutor]:
+    """In numpy and on torch. Without a cache: everything is read again and again."""
     torch.set_num_threads(1)
-    made = EmbeddingExecutor(str(tiny_embedding.write(tmp_path_factory.mktemp("company") / "tiny")), {"cache_mb": 0})
+    folder = tiny_embedding.write(tmp_path_factory.mktemp("company") / "tiny")
+    made = EmbeddingExecutor(str(folder), {"cache_mb": 0, "backend": request.param})
     made.load(lambda fraction, note: None)
     made.warm_up()
     yield made
@@ -159,7 +160,7 @@ def test_one_that_makes_the_pass_raise_fails_alone_among_thirty_one(
         return real(rows)
 
     monkeypatch.setattr(executor._model, "read", read)
-    units = Units(families.find("embedding"), executor, Board("1-cc"))
+    units = Units(families.find("embedding"), executor, SharedState("1-cc"))
     parts = [Envelope("1-cc", at + 1, None, Execute(payload=request.to_wire())) for at, request in enumerate(requests)]
     answers = {call: message for answered in units.execute_batch(b"1-aa", parts) for call, message in answered}
     assert sorted(answers) == list(range(1, 33))
