@@ -140,6 +140,7 @@ BUILT_IN: Final[dict[str, Family]] = {
             executor="executor_host.executors.kev.executor:KevExecutor",
             payload="protocol.payloads:MarkedRowsRequest",
             options=kev.OPTIONS,
+            pure=True,
             default_max_requests=None,
             native="frontend.families.kev.profile:KevNative",
             inspect="executor_host.executors.kev.checkpoint:inspect",

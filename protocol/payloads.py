@@ -148,7 +148,7 @@ class RowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class MarkedRowsRequest:
-    """A whole request as padded token rows with marked positions, for encoders that read all rows in one pass.
+    """A whole request as padded token rows with marked positions, for families that read a question at its options.
 
     Row r is one question; every marked position of it is one of its options. Rows of length 0 come last: they are
     padding of the batch, and nothing is answered for them.

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from executor_host import checkpoints, lora
+from executor_host import checkpoints
+from executor_host.backbones import lora
+from executor_host.backbones.lora import Adapter
 from executor_host.backbones.qwen3_5_config import CONFIG, check_layers, text_config
 from executor_host.errors import ConfigurationError
 from executor_host.executors.kev import head as heads
 from executor_host.executors.kev.head import Head
-from executor_host.lora import Adapter
 from protocol.contracts import kev as contract
 from protocol.contracts.kev import ADAPTER_CONFIG, HEAD, TOKENIZER, TRAINING
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import devices, lora
-from executor_host.backbones import causal, qwen3_5
+from executor_host import devices
+from executor_host.backbones import causal, lora, qwen3_5
 from executor_host.errors import ConfigurationError
 from executor_host.executors.kev.checkpoint import Checkpoint
 from executor_host.executors.kev.head import Head

@@ -30,7 +30,7 @@ for needed in ("torch", "transformers", "tokenizers", "safetensors"):
 
 import torch  # noqa: E402
 
-from executor_host import lora  # noqa: E402
+from executor_host.backbones import lora  # noqa: E402
 from executor_host.errors import ConfigurationError, NonFinite  # noqa: E402
 from executor_host.executors.kev import checkpoint as folders  # noqa: E402
 from executor_host.executors.kev.executor import KevExecutor  # noqa: E402
