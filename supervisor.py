@@ -31,13 +31,14 @@ from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
 from executor_host.supervision import stop_signals, systemd
 from executor_host.supervision.build import LAST_LINES_S, Settings, build
-from executor_host.supervision.directory import DirectoryError
+from executor_host.supervision.directory import ANOTHER_PORT, DirectoryError
 from executor_host.supervision.launchers import HostsUnusable
 from executor_host.supervision.listeners import HttpListener, Listeners, PortUnusable, open_health
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.orders import Invalid
 from executor_host.supervision.residency import Bounds
 from frontend.cli.serve import configured, hint
+from frontend.cli.terminal import visible
 from frontend.configuration import keys
 from frontend.configuration.endpoints import Endpoint
 from frontend.configuration.model import Configuration, exposed
@@ -122,10 +123,10 @@ def _served(arguments: argparse.Namespace) -> int:
     try:
         configuration = configured(arguments)
     except ConfigurationError as error:
-        print(f"framehost: {error}", file=sys.stderr)
+        print(f"framehost: {visible(str(error))}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     if not arguments.insecure and (problem := exposed(configuration)) is not None:
-        print(f"framehost: {problem}", file=sys.stderr)
+        print(f"framehost: {visible(problem)}", file=sys.stderr)
         return ServeExit.CONFIGURATION
     if (better := hint(arguments)) is not None:
         print(f"framehost: {better}", file=sys.stderr)
@@ -133,7 +134,7 @@ def _served(arguments: argparse.Namespace) -> int:
         try:
             listeners = _open(configuration, opened)
         except PortUnusable as error:
-            print(f"framehost: {error}", file=sys.stderr)
+            print(f"framehost: {visible(str(error))}", file=sys.stderr)
             return error.status
 
         log = LogWriter(STDERR)
@@ -159,14 +160,19 @@ def _served(arguments: argparse.Namespace) -> int:
 def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listeners:
     """All ports of a configuration, which `opened` closes. Raises `PortUnusable`."""
 
-    def opened_at(endpoint: Endpoint) -> HttpListener:
-        return opened.enter_context(contextlib.closing(HttpListener.open(endpoint.host, endpoint.port)))
+    def opened_at(endpoint: Endpoint, remedy: str) -> HttpListener:
+        return opened.enter_context(contextlib.closing(HttpListener.open(endpoint.host, endpoint.port, remedy)))
 
     health = configuration.health
     return Listeners(
-        main=opened_at(Endpoint(configuration.host, configuration.port)),
-        natives={name: opened_at(place) for name, place in configuration.natives.items()},
-        admin=None if configuration.admin is None else opened_at(configuration.admin),
+        main=opened_at(Endpoint(configuration.host, configuration.port), ANOTHER_PORT),
+        natives={
+            name: opened_at(place, f"choose another port with listen in [models.{name}.native]")
+            for name, place in configuration.natives.items()
+        },
+        admin=None
+        if configuration.admin is None
+        else opened_at(configuration.admin, "choose another port with admin in [server]"),
         health=None if health is None else opened.enter_context(open_health(health.host, health.port)),
     )
 

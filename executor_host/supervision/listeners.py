@@ -16,6 +16,9 @@ from executor_host.supervision.directory import ANOTHER_PORT, AlreadyRunning, Di
 from protocol.errors import LimitExceeded
 from protocol.exits import ServeExit
 
+ANOTHER_HEALTH_PORT = "choose another port with --health, or with health in [server]"
+"""The same for the probes' port."""
+
 
 class PortUnusable(Exception):
     """A port cannot be had. The text says why; `status` is what the command ends with."""
@@ -33,12 +36,12 @@ class HttpListener:
     directory: RuntimeDirectory
 
     @classmethod
-    def open(cls, host: str, port: int) -> HttpListener:
-        """Bind and lock. Raises `PortUnusable`."""
+    def open(cls, host: str, port: int, remedy: str = ANOTHER_PORT) -> HttpListener:
+        """Bind and lock. `remedy`: which setting it comes from. Raises `PortUnusable`."""
         try:
             listener = bind(host, port)
         except OSError as error:
-            raise PortUnusable(*why_not_bound(host, port, error)) from error
+            raise PortUnusable(*why_not_bound(host, port, error, remedy)) from error
         try:
             return cls(listener, RuntimeDirectory(listener.getsockname()[1]))
         except (DirectoryError, LimitExceeded) as error:
@@ -90,7 +93,7 @@ def open_health(host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        status, text = why_not_bound(host, port, error)
+        status, text = why_not_bound(host, port, error, ANOTHER_HEALTH_PORT, has_lock=False)
         raise PortUnusable(status, f"the health address: {text}") from error
     return listener
 
@@ -112,16 +115,19 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def why_not_bound(host: str, port: int, error: OSError) -> tuple[ServeExit, str]:
-    """The exit status and the sentence for what `bind` raised: is the port taken, or can it never be had?"""
+def why_not_bound(
+    host: str, port: int, error: OSError, remedy: str = ANOTHER_PORT, *, has_lock: bool = True
+) -> tuple[ServeExit, str]:
+    """The exit status and the sentence for what `bind` raised: is the port taken, or can it never be had? `has_lock`:
+    whether another framehost's port of this kind has a lock, so that it is found by it."""
     said = f"cannot listen on {host} port {port}: {error.strerror}"
     if error.errno == errno.EADDRINUSE:
-        asked = f"`framehost status --port {port}` tells whether it is another framehost"
-        return ServeExit.PORT_IN_USE, f"{said}. {asked}; {ANOTHER_PORT}"
+        asked = f"`framehost status --port {port}` tells whether it is another framehost; " if has_lock else ""
+        return ServeExit.PORT_IN_USE, f"{said}. {asked}{remedy}"
     if error.errno == errno.EADDRNOTAVAIL:
         return ServeExit.CONFIGURATION, f"{said}. No interface of this machine has the address"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ServeExit.CONFIGURATION, f"{said}. Ports below 1024 are for root; {ANOTHER_PORT}"
+        return ServeExit.CONFIGURATION, f"{said}. Ports below 1024 are for root; {remedy}"
     return ServeExit.CONFIGURATION, said
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import reprlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,8 @@ class Orders:
         try:
             mode = swapping.Mode(order.settings.get("mode", "start-first"))
         except ValueError as error:
-            raise Invalid(str(error)) from error
+            known = " or ".join(mode.value for mode in swapping.Mode)
+            raise Invalid(f"swap, key mode: {reprlib.repr(order.settings['mode'])} is not {known}") from error
         spec, accept = await self._successor(name, order.settings)
         report = await self._changes.swap(name, spec, mode, say)
         accept()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from frontend.cli.terminal import visible
 from frontend.configuration import fetched
 from frontend.configuration import load as config
 from frontend.configuration.model import exposed
@@ -62,8 +63,7 @@ def run(arguments: argparse.Namespace, examine: Examine, key_problem: KeyProblem
     """Print what was found, or the one thing that is wrong and where."""
     if arguments.path is None:
         if arguments.family is not None:
-            print("framehost: --family goes with the path of a checkpoint, not with --config", file=sys.stderr)
-            return ServeExit.CONFIGURATION
+            return _wrong("--family goes with the path of a checkpoint, not with --config")
         return _configuration(arguments.config, key_problem, insecure=arguments.insecure)
     return _checkpoint(arguments.path, arguments.family, examine)
 
@@ -72,8 +72,7 @@ def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
     try:
         path = fetched.located(path, family)
     except fetched.NotFetched as error:
-        print(f"framehost: {error}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
+        return _wrong(str(error))
     watched = sys.stderr.isatty()
 
     def progress(fraction: float, note: str) -> None:
@@ -84,11 +83,10 @@ def _checkpoint(path: str, family: str | None, examine: Examine) -> int:
     if watched:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if findings.problem:
-        print(f"framehost: {path}: {findings.problem}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
-    print(f"{path}: a checkpoint of the family {findings.family}")
+        return _wrong(f"{path}: {findings.problem}")
+    _show(f"{path}: a checkpoint of the family {findings.family}")
     for line in findings.lines:
-        print(f"  {line}")
+        _show(f"  {line}")
     return 0
 
 
@@ -96,25 +94,33 @@ def _configuration(file: str, key_problem: KeyProblem, *, insecure: bool) -> int
     try:
         configuration = config.load(Path(file))
     except ConfigurationError as error:
-        print(f"framehost: {error}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
+        return _wrong(str(error))
     if not insecure and (problem := exposed(configuration)) is not None:
-        print(f"framehost: {file}: {problem}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
+        return _wrong(f"{file}: {problem}")
     hosts = configuration.hosts
     if hosts is not None and (problem := key_problem(hosts.key, hosts.allow)):
-        print(f"framehost: {file}: [hosts]: {problem}", file=sys.stderr)
-        return ServeExit.CONFIGURATION
-    print(f"{file}: listens on {configuration.host} port {configuration.port}")
+        return _wrong(f"{file}: [hosts]: {problem}")
+    _show(f"{file}: listens on {configuration.host} port {configuration.port}")
     for model in configuration.models:
         bounds = f"max_requests {model.max_requests or 'none'}, max_cost {model.max_cost or 'none'}"
         mark = " (default)" if model.name == configuration.default else ""
         native = f", native dialect on {model.native.listen}" if model.native else ""
         limits = f"execution_limit {_seconds(model.execution_limit_s)}, load_limit {_seconds(model.load_limit_s)}"
-        print(f"  {model.name}{mark}: {model.family}, {_weights(model)}, {bounds}, {limits}{native}")
+        _show(f"  {model.name}{mark}: {model.family}, {_weights(model)}, {bounds}, {limits}{native}")
         for line in _options(model):
-            print(f"    {line}")
+            _show(f"    {line}")
     return 0
+
+
+def _show(line: str) -> None:
+    """One line, whatever is in a name or a path of the file that it tells of."""
+    print(visible(line))
+
+
+def _wrong(text: str) -> int:
+    """The one thing that is wrong, and the exit status."""
+    print(f"framehost: {visible(text)}", file=sys.stderr)
+    return ServeExit.CONFIGURATION
 
 
 def _options(model: NamedModel) -> list[str]:

@@ -77,8 +77,12 @@ def told(error: Exception) -> str:
 
 def headers(key_file: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The headers of a request: JSON, and the key if there is one. Raises `UsageError` and `OSError`."""
-    key = Path(key_file).read_text(encoding="utf-8") if key_file is not None else environment.get(KEY_VARIABLE, "")
-    key = key.strip()
+    # What is no text has surrogates then, as a variable with strange bytes has: both are refused below.
+    key = (
+        environment.get(KEY_VARIABLE, "")
+        if key_file is None
+        else Path(key_file).read_text(encoding="utf-8", errors="surrogateescape")
+    ).strip()
     if not (key.isascii() and key.isprintable()):
         raise UsageError(f"the API key in {key_file or '$' + KEY_VARIABLE} is not one line of ASCII")
     if key_file is not None and not key:

