@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,11 @@ from typing import Any
 import pytest
 
 import supervisor
+from frontend import limits
+from frontend.cli import batch
+from frontend.cli.batch_input import DIGEST_CHARS, Source
+from frontend.cli.batch_output import rendered
+from frontend.cli.sender import Outcome
 from frontend.configuration import load, schema
 from frontend.configuration.decode import keys_of
 from frontend.http import admin, app, openapi
@@ -150,3 +156,42 @@ def test_how_far_company_may_move_an_answer_is_said_with_the_bound_that_is_promi
         r"7th digit from one run to the next, since its company does; by at most (\S+),", " ".join(TEXT.split())
     )
     assert said == [bound]
+
+
+def test_the_lines_of_a_batch_are_what_the_program_writes(tmp_path: Path) -> None:
+    """The sample's answer is that of the sample's request, byte for byte; what is left out of the response is {...}."""
+    request, written = re.findall(r"```json\n(.*?)```", section("Commands"), re.DOTALL)
+    file = tmp_path / "in.jsonl"
+    file.write_text(request)
+    (line,) = Source(str(file), {}).lines()
+    document = json.loads(written.replace("{...}", "{}"))
+    assert re.fullmatch(rf"[0-9a-f]{{{DIGEST_CHARS}}}", document["identity"])
+    response = document["response"]
+    made = rendered(line, Outcome(200, response, None), {response["model"]: document["identity"]})
+    assert made.decode().replace("{}", "{...}") == written
+
+
+def test_every_field_of_a_batch_has_a_row_in_its_place(tmp_path: Path) -> None:
+    """Those of an answer and that of an error."""
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": 1}')
+    (line,) = Source(str(file), {}).lines()
+    answered = json.loads(rendered(line, Outcome(200, {"model": "m"}, None), {"m": "0"}))
+    failed = json.loads(rendered(line, Outcome(None, None, "why"), {}))
+    table = section("Commands").split("| field of a line | what it is |")[1].split("\n\n")[0]
+    told = [name for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)]
+    assert told == [*answered, *(name for name in failed if name not in answered)]
+    assert failed["status"] is None
+
+
+def test_the_exit_statuses_of_batch_are_those_of_the_program() -> None:
+    """A row for each that is not 0, with its words."""
+    table = section("Commands").split("| exit status |")[1].split("\n\n")[0]
+    cells = {int(row.split(" | ")[0]): row.split(" | ")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
+    statuses = {batch.EXIT_REFUSED, batch.EXIT_USAGE, batch.EXIT_STOPPED, batch.EXIT_INTERRUPTED}
+    assert {status for status, cell in cells.items() if cell.strip()} == {0, *statuses}
+
+
+def test_how_long_a_newcomer_waits_for_a_host_is_the_limit() -> None:
+    """As the rule that stands there has it."""
+    assert f"waits if it is expected back within {limits.RESTART_WAIT_S:g} s" in TEXT
