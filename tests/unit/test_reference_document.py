@@ -24,7 +24,8 @@ from frontend.limits import ServerLimits
 from protocol.exits import ServeExit
 from protocol.models import Model, Native
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "reference.md").read_text(encoding="utf-8")
 (SAMPLE,) = re.findall(r"```toml\n(\[server\]\n.*?)```", TEXT, re.DOTALL)
 HIDDEN = {"/static/page.js", "/static/page.css", *openapi.MISDIRECTED}
 """What the page loads, and what only says where decisions are asked."""
@@ -145,6 +146,16 @@ def test_the_exit_statuses_of_serve_are_those_of_the_program() -> None:
     """Each with its words."""
     text = section("Commands").split("ends with a status that says why:")[1].split(".")[0]
     assert {int(number) for number in re.findall(r"(?:^|,)\s*(\d+) ", text)} == set(map(int, ServeExit))
+
+
+def test_how_far_company_may_move_an_answer_is_said_with_the_bound_that_is_promised() -> None:
+    """The one of docs/throughput.md."""
+    promised = (DOCS / "throughput.md").read_text(encoding="utf-8")
+    (bound,) = re.findall(r"Alone or in company, an answer is the same within (\S+) in float32", promised)
+    said = re.findall(
+        r"7th digit from one run to the next, since its company does; by at most (\S+),", " ".join(TEXT.split())
+    )
+    assert said == [bound]
 
 
 def test_the_lines_of_a_batch_are_what_the_program_writes(tmp_path: Path) -> None:
