@@ -187,7 +187,7 @@ def test_every_field_of_a_batch_has_a_row_in_its_place(tmp_path: Path) -> None:
 def test_the_exit_statuses_of_batch_are_those_of_the_program() -> None:
     """A row for each that is not 0, with its words."""
     table = section("Commands").split("| exit status |")[1].split("\n\n")[0]
-    cells = {int(row.split(" | ")[0]): row.split(" | ")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
+    cells = {int(row.split("|")[0]): row.split("|")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
     statuses = {batch.EXIT_REFUSED, batch.EXIT_USAGE, batch.EXIT_STOPPED, batch.EXIT_INTERRUPTED}
     assert {status for status, cell in cells.items() if cell.strip()} == {0, *statuses}
 
