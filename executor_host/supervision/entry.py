@@ -7,12 +7,13 @@ the error would otherwise be an ImportError from the middle of foreign code.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
 
-from executor_host.supervision import stop_signals
+from executor_host.supervision import output, stop_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("supervisor", "protocol", "frontend")
@@ -24,6 +25,9 @@ EXIT_CONFIGURATION = 2
 
 EXIT_INTERRUPTED = 130
 """`ServeExit.INTERRUPTED`."""
+
+EXIT_OUTPUT = 74
+"""Standard output cannot be written: EX_IOERR of sysexits.h, which no command means anything else by."""
 
 
 def shadowed() -> str | None:
@@ -43,18 +47,27 @@ def shadowed() -> str | None:
 
 def main() -> int:
     """Check, then hand over to the supervisor's command line. A Ctrl-C that no command takes, because its modules are
-    still being imported, ends quietly, and so does what prints to a reader that has read enough (`| head`)."""
+    still being imported, ends quietly, and so does what prints to a reader that has read enough (`| head`). Where
+    standard output cannot be written, one line says why."""
+    stdout = output.install()
     try:
-        status = _run()
-        if sys.stdout is not None:  # it may have been closed before we began
-            sys.stdout.flush()
-        return status
+        try:
+            return _run()
+        finally:
+            if stdout is not None:  # it may have been closed before we began
+                sys.stdout.flush()  # now, while it can be told
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # What is still in the buffer is written once more at the end of the process, and lost.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.give_up()
         return 1
+    except OSError as error:
+        if stdout is None or stdout.failed is not error:
+            raise  # it is about something else
+        output.give_up()
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"framehost: standard output cannot be written: {error.strerror}", file=sys.stderr)
+        return EXIT_OUTPUT
 
 
 def open_standard_descriptors() -> None:

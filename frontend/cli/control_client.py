@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -25,8 +26,22 @@ ANSWER_MS = 3_000
 """A running supervisor answers in milliseconds, also while its front is dead; then it waits one second for it."""
 
 
+MAX_PORT = 65_535
+
+
 class NotRunning(Exception):
     """No supervisor answers for this port; the text says what was found instead."""
+
+
+def port_number(text: str) -> int:
+    """The port of a running server, as an option. Raises `ArgumentTypeError`: none is at 0, which asks for any."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r}: a port is 1..{MAX_PORT}")
+    return value
 
 
 class ControlClient:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from frontend.cli.control_client import NotRunning, connected
+from frontend.cli.control_client import NotRunning, connected, port_number
 from frontend.cli.terminal import visible
 from protocol.messages import Order, Outcome, Progress
 
@@ -55,7 +55,7 @@ def add_to(commands: Any) -> None:
         parser.add_argument("model", metavar="NAME")
         parser.set_defaults(run=run_order)
     for parser in (swap, load, unload):
-        parser.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
+        parser.add_argument("--port", type=port_number, default=8080, help="the port it serves (default 8080)")
 
 
 def run_swap(arguments: argparse.Namespace) -> int:

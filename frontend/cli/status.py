@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from frontend.cli import watch
-from frontend.cli.control_client import NotRunning, connected
+from frontend.cli.control_client import NotRunning, connected, port_number
 from frontend.cli.terminal import visible
 from protocol.messages import Status
 
@@ -22,7 +22,7 @@ def add_to(commands: Any) -> None:
         description="Show the processes, queues and bounds of a running server. "
         "Exit status: 0 shown; 1 no server of this user has the port.",
     )
-    status.add_argument("--port", type=int, default=8080, help="the port it serves (default 8080)")
+    status.add_argument("--port", type=port_number, default=8080, help="the port it serves (default 8080)")
     status.add_argument("--json", action="store_true", help="everything, for programs")
     status.add_argument("--watch", action="store_true", help="a table that stays and follows, until Ctrl-C")
     status.set_defaults(run=run)

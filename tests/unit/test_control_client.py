@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+import supervisor
 from frontend.cli import control_client, orders
 from protocol import addresses
 from protocol.messages import Message, Order, Outcome, Progress
@@ -110,3 +111,21 @@ def test_what_a_server_says_moves_no_cursor(
     assert "\x1b" not in said.out + said.err
     assert "\\x1b]0;owned" in said.out
     assert "\\x1b]0;owned" in said.err
+
+
+@pytest.mark.parametrize("command", [("status",), ("swap", "m=sparrow"), ("load", "m"), ("unload", "m")])
+@pytest.mark.parametrize("number", ["0", "65536", "-1", "http"])
+def test_a_port_that_is_none_is_a_mistake_in_the_options(
+    command: tuple[str, ...], number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2 and the limit; 1 would say that no server has it."""
+    with pytest.raises(SystemExit) as refused:
+        supervisor.main([*command, f"--port={number}"])
+    assert refused.value.code == 2
+    assert f"argument --port: '{number}': a port is 1..65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["1", "65535"])
+def test_the_first_and_the_last_port_are_ports(number: str) -> None:
+    """The limits themselves are taken."""
+    assert control_client.port_number(number) == int(number)

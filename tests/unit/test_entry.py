@@ -7,13 +7,16 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def framehost(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def framehost(
+    *arguments: str, path: Path | None = None, stdout: BinaryIO | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """The command, started by its file as an installed script does: the current folder is not on the path."""
     code = (
         f"import sys; sys.path.insert(1, {str(path)!r}); sys.path.append({str(ROOT)!r}); "
@@ -30,7 +33,8 @@ def framehost(*arguments: str, path: Path | None = None) -> subprocess.Completed
         ],
         cwd="/",
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=60,
     )
@@ -113,3 +117,30 @@ def test_who_has_read_enough_ends_it_quietly() -> None:
         )
         assert (ended.returncode, ended.stderr) == (1, b"")
     os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--version",), ("completion", "bash"), ("completion", "fish"), ("status", "--help")]
+)
+def test_an_output_that_cannot_be_written_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+    """The disk is full: not the 1 of `status`, which would say that there is no server. What fits into the buffer fails
+    at the end, and what does not at once."""
+    with Path("/dev/full").open("wb") as full:
+        ended = framehost(*arguments, stdout=full)
+    assert ended.stderr == "framehost: standard output cannot be written: No space left on device\n"
+    assert ended.returncode == 74
+
+
+def test_another_error_of_the_system_is_not_called_one_of_the_output() -> None:
+    """It is an error of our own, and keeps its trace."""
+    strike = "import supervisor; from executor_host.supervision import entry; "
+    strike += "supervisor.main = lambda: open('/no/such'); "
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.append({str(ROOT)!r}); {strike}sys.exit(entry.main())"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("FileNotFoundError: [Errno 2] No such file or directory: '/no/such'\n")

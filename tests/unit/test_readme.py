@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import readme
+from frontend import limits
 from protocol import families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,14 @@ def test_every_figure_is_of_the_file() -> None:
     units = r"(?:%|ms|µs|s|seconds?|[kMG]i?B|thousand|million|billion|times|x|requests|tokens|parameters)"
     found = re.findall(rf"(?<![\w.])(\d[\d.,]*[ -]?{units})(?!\w)", prose(TEXT))
     assert found == [f"{MEASURED['recovery_s']:.1f} s"]
+
+
+def test_the_condition_of_its_promise_stands_where_the_promise_does() -> None:
+    """A request after a death is answered where the host is back in time; in words, since figures are measurements."""
+    words = {5.0: "five seconds"}[limits.RESTART_WAIT_S]
+    for part in (TEXT.split("## Start")[0], TEXT.split("## Break it")[1].split("\n## ")[0]):
+        assert f"within {words}" in " ".join(part.split())
+        assert "503 with `Retry-After`" in " ".join(part.split())
 
 
 def test_every_family_has_a_row() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,11 @@ from typing import Any
 import pytest
 
 import supervisor
+from frontend import limits
+from frontend.cli import batch
+from frontend.cli.batch_input import DIGEST_CHARS, Source
+from frontend.cli.batch_output import rendered
+from frontend.cli.sender import Outcome
 from frontend.configuration import load, schema
 from frontend.configuration.decode import keys_of
 from frontend.http import admin, app, openapi
@@ -18,7 +24,8 @@ from frontend.limits import ServerLimits
 from protocol.exits import ServeExit
 from protocol.models import Model, Native
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "reference.md").read_text(encoding="utf-8")
 (SAMPLE,) = re.findall(r"```toml\n(\[server\]\n.*?)```", TEXT, re.DOTALL)
 HIDDEN = {"/static/page.js", "/static/page.css", *openapi.MISDIRECTED}
 """What the page loads, and what only says where decisions are asked."""
@@ -139,3 +146,52 @@ def test_the_exit_statuses_of_serve_are_those_of_the_program() -> None:
     """Each with its words."""
     text = section("Commands").split("ends with a status that says why:")[1].split(".")[0]
     assert {int(number) for number in re.findall(r"(?:^|,)\s*(\d+) ", text)} == set(map(int, ServeExit))
+
+
+def test_how_far_company_may_move_an_answer_is_said_with_the_bound_that_is_promised() -> None:
+    """The one of docs/throughput.md."""
+    promised = (DOCS / "throughput.md").read_text(encoding="utf-8")
+    (bound,) = re.findall(r"Alone or in company, an answer is the same within (\S+) in float32", promised)
+    said = re.findall(
+        r"7th digit from one run to the next, since its company does; by at most (\S+),", " ".join(TEXT.split())
+    )
+    assert said == [bound]
+
+
+def test_the_lines_of_a_batch_are_what_the_program_writes(tmp_path: Path) -> None:
+    """The sample's answer is that of the sample's request, byte for byte; what is left out of the response is {...}."""
+    request, written = re.findall(r"```json\n(.*?)```", section("Commands"), re.DOTALL)
+    file = tmp_path / "in.jsonl"
+    file.write_text(request)
+    (line,) = Source(str(file), {}).lines()
+    document = json.loads(written.replace("{...}", "{}"))
+    assert re.fullmatch(rf"[0-9a-f]{{{DIGEST_CHARS}}}", document["identity"])
+    response = document["response"]
+    made = rendered(line, Outcome(200, response, None), {response["model"]: document["identity"]})
+    assert made.decode().replace("{}", "{...}") == written
+
+
+def test_every_field_of_a_batch_has_a_row_in_its_place(tmp_path: Path) -> None:
+    """Those of an answer and that of an error."""
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": 1}')
+    (line,) = Source(str(file), {}).lines()
+    answered = json.loads(rendered(line, Outcome(200, {"model": "m"}, None), {"m": "0"}))
+    failed = json.loads(rendered(line, Outcome(None, None, "why"), {}))
+    table = section("Commands").split("| field of a line | what it is |")[1].split("\n\n")[0]
+    told = [name for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)]
+    assert told == [*answered, *(name for name in failed if name not in answered)]
+    assert failed["status"] is None
+
+
+def test_the_exit_statuses_of_batch_are_those_of_the_program() -> None:
+    """A row for each that is not 0, with its words."""
+    table = section("Commands").split("| exit status |")[1].split("\n\n")[0]
+    cells = {int(row.split(" | ")[0]): row.split(" | ")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
+    statuses = {batch.EXIT_REFUSED, batch.EXIT_USAGE, batch.EXIT_STOPPED, batch.EXIT_INTERRUPTED}
+    assert {status for status, cell in cells.items() if cell.strip()} == {0, *statuses}
+
+
+def test_how_long_a_newcomer_waits_for_a_host_is_the_limit() -> None:
+    """As the rule that stands there has it."""
+    assert f"waits if it is expected back within {limits.RESTART_WAIT_S:g} s" in TEXT

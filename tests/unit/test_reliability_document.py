@@ -9,6 +9,7 @@ from executor_host.launch import base, stacks
 from executor_host.supervision import hosts, incarnation, probes, watchdog
 from executor_host.supervision.policy import RestartLimits, RestartPolicy
 from frontend.configuration import schema
+from frontend.limits import RESTART_WAIT_S
 from protocol import families
 from protocol.exits import HostExit, ServeExit
 
@@ -47,6 +48,7 @@ def test_the_numbers_are_those_of_the_program() -> None:
     assert f"not ready after {watchdog.SILENT_S:g} s" in DOCUMENT
     assert f"| taking stacks | {stacks.DUMP_WAIT_S:g} s |" in DOCUMENT
     assert f"the last {base.LAST_WORDS_CHARS:,} characters" in DOCUMENT
+    assert f"expected back within {RESTART_WAIT_S:g} s and within its own deadline" in DOCUMENT
     assert f"has {probes.TIMEOUT_S:g} s, and beyond {probes.MAX_CONNECTIONS} the oldest" in DOCUMENT
     limits = RestartLimits(budget=schema.DEFAULT_RESTARTS)
     policy = RestartPolicy(limits)
