@@ -22,7 +22,6 @@ Source: the family's published runtime, decider-ai 1.8.1; transformers 5.24 for 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +30,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host import devices
-from executor_host.backbones import forks, kept, last_layer, packing, prefix
+from executor_host.backbones import forks, kept, last_layer, loading, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
 from executor_host.errors import ConfigurationError
 
@@ -54,9 +52,6 @@ model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one
 
 RECORDED_TOKENS: Final = 8_192
 """Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
-
-KERNEL_PACKAGES: Final = ("causal_conv1d", "fla")
-"""transformers takes the linear layers' kernels from these when they are installed, on every device."""
 
 ALL: Final = "all"
 """Of a pass: every position is read."""
@@ -450,75 +445,11 @@ def load(
     the checkpoint is run. Raises `ConfigurationError`: torch or transformers missing, no such device, tensors
     missing, left over or of another shape.
     """
-    model, target = causal_lm(path, device=device, dtype=dtype)
+    model, target = loading.causal_lm(path, device=device, dtype=dtype)
     text = model.model
     if adapt is not None:
         adapt(text)
     return Qwen35(text.to(target), settings)
-
-
-def causal_lm(path: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
-    """A checkpoint's `Qwen3_5ForCausalLM` without gradients, still on the CPU, and the device that it is meant for:
-    for a caller that needs the rows of an LM head that is not tied. As `load` otherwise."""
-    torch, transformers, target = prepare(device)
-    model = from_folder(transformers.Qwen3_5ForCausalLM, path, getattr(torch, dtype))
-    return model.eval().requires_grad_(False), target
-
-
-def from_folder(model_class: Any, path: Path, dtype: Any, left_out: Callable[[str], bool] = lambda name: False) -> Any:
-    """A model of a transformers class, on the CPU. `left_out`: whether a tensor of the folder may have no place in it.
-    Raises `ConfigurationError` as `load` does."""
-    try:
-        model, report = model_class.from_pretrained(
-            path,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise ConfigurationError(f"the checkpoint cannot be loaded: {error}") from error
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        names = sorted(map(str, report.get(what) or ()))
-        if what == "unexpected_keys":
-            names = [name for name in names if not left_out(name)]
-        if names:
-            what = what.replace("_", " ")
-            raise ConfigurationError(f"the checkpoint does not fit its configuration: {what} {names[0]}")
-    return model
-
-
-def prepare(device: str) -> tuple[Any, Any, Any]:
-    """torch, transformers and the device of that name, ready for a model to be loaded: the settings of both libraries
-    that this architecture needs there are made. Raises `ConfigurationError` as `load` does."""
-    torch, transformers = libraries()
-    target = devices.find(device)
-    if target.type == "cpu":
-        # They are CUDA kernels, and are called with CPU tensors all the same.
-        present = [name for name in KERNEL_PACKAGES if importlib.util.find_spec(name) is not None]
-        if present:
-            raise ConfigurationError(f"the package {present[0]} cannot be installed where Qwen3.5 runs on a CPU")
-        transformers.utils.logging.set_verbosity_error()  # which tells, of a CPU, that it has no CUDA kernels
-    else:
-        # Wrong finite values for the masked attention of a row's end against a longer state.
-        # Before the model is built, because recordings keep the kernel they were made with.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    transformers.utils.logging.disable_progress_bar()
-    return torch, transformers, target
-
-
-def libraries() -> tuple[Any, Any]:
-    """torch and transformers, imported. `ConfigurationError` says what to install when they are not there."""
-    try:
-        import torch
-        import transformers
-
-        # Lazily resolved: a transformers without the architecture says so here.
-        transformers.Qwen3_5ForCausalLM  # noqa: B018
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"this family needs framehost[torch]: {error}") from error
-    return torch, transformers
 
 
 def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:

@@ -131,11 +131,12 @@ class Job:
 
         The file is replaced in one step at the end, also by less than all: what was not asked again stays as it is.
         """
-        found = output.found(self._source, self._identities)
+        found = output.found(self._source, self._identities, renewed=True)
         with closing(output.replacement()) as replacement:
             lines = ((line, next(found, None)) for line in self._source.lines())
             status = self._answer(lines, replacement, 0, 0)
-            for written in islice(output.found(self._source, self._identities), replacement.lines, None):
+            rest = output.found(self._source, self._identities, renewed=True)
+            for written in islice(rest, replacement.lines, None):
                 replacement.write(written.raw)
             replacement.commit()
         return status

@@ -60,11 +60,12 @@ class Output:
         if overwrite:
             os.ftruncate(self._file, 0)
 
-    def found(self, source: Source, identities: Mapping[str, str]) -> Iterator[Written]:
+    def found(self, source: Source, identities: Mapping[str, str], *, renewed: bool = False) -> Iterator[Written]:
         """The lines that are there, each compared with its request in `source`. Cuts off a torn last one.
 
-        `identities`: of the weights that answer now, by the model's name, as far as the server tells. Raises
-        `UsageError` at the first line that belongs to something else, and leaves the file as it was.
+        `identities`: of the weights that answer now, by the model's name, as far as the server tells. `renewed`: errors
+        are asked again, so their requests may have been mended meanwhile. Raises `UsageError` at the first line that
+        belongs to something else, and leaves the file as it was.
         """
         if self._path is None:
             return
@@ -77,7 +78,7 @@ class Output:
                 request = next(requests, None)
                 count += 1
                 document = _parsed(raw)
-                why = _difference(document, request, identities, source.name)
+                why = _difference(document, request, identities, source.name, renewed=renewed and "error" in document)
                 if why:
                     raise UsageError(
                         f"{self._path}: line {count} {why}. Give another output, or --overwrite to begin anew"
@@ -94,7 +95,7 @@ class Output:
         """A file that takes this one's place when it is complete. Raises `UsageError` for standard output."""
         if self._path is None:
             raise UsageError("--retry-errors needs a file as the output")
-        return Replacement(self._path)
+        return Replacement(self._path.resolve())  # a link goes on to point to the answers
 
     def close(self) -> None:
         """Give the file, and the lock on it, back."""
@@ -169,11 +170,13 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _difference(document: dict[str, Any], request: Line | None, identities: Mapping[str, str], source: str) -> str:
-    """Why a line of the output is none of this job's; "" when it is one."""
+def _difference(
+    document: dict[str, Any], request: Line | None, identities: Mapping[str, str], source: str, *, renewed: bool
+) -> str:
+    """Why a line of the output is none of this job's; "" when it is one. `renewed`: whatever it asked."""
     if request is None or document.get("line") != request.number or "request" not in document:
         return f"is no answer to a line of {source}"
-    if document["request"] != request.digest:
+    if document["request"] != request.digest and not renewed:
         return f"answers another request than line {request.number} of {source} with these questions makes"
     model = _model(document.get("response"))
     if "identity" in document and document["identity"] != identities.get(model, document["identity"]):

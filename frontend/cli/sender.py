@@ -157,7 +157,7 @@ class Slot:
 
 
 class Worker:
-    """One connection, opened when needed. `reached` is set once any worker has had an answer."""
+    """One connection, opened when needed. `reached` is set once any worker was connected."""
 
     def __init__(
         self,
@@ -181,7 +181,6 @@ class Worker:
                 if not self._reached.is_set() or not self._pause(AWAY_S, give_up):
                     raise Stopped(client.unreachable(self._target.url, error)) from error
                 continue
-            self._reached.set()
             status = response.status
             if status in DENIED:
                 raise Stopped(f"{status}: {client.said(content)}")
@@ -194,6 +193,8 @@ class Worker:
     def _once(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         if self._connection is None:
             self._connection = self._target.connect()
+            self._connection.connect()
+            self._reached.set()  # it may end before it has answered anything, and is started again then
         connection = self._connection
         connection.request("POST", self._target.at(self._target.path), body, dict(self._target.headers))
         response = connection.getresponse()

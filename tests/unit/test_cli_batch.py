@@ -529,6 +529,33 @@ def test_errors_are_asked_again_in_their_places(server: Server, files: Files) ->
     assert sorted(path.name for path in files.folder.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
+def test_a_line_that_was_mended_is_asked_again_in_its_place(server: Server, files: Files) -> None:
+    """Nothing is lost by it; without --retry-errors it is another job, and so is an answer to another request."""
+    files.source.write_text(json.dumps({"state": "a", "questions": QUESTIONS}) + "\nno JSON\n")
+    server.reply = lambda body: answer(body["state"]) if isinstance(body, dict) else (422, {}, b"no JSON")
+    assert files.batch(server) == 1
+    files.requests(["a", "b"])
+    assert files.batch(server) == 2
+    assert files.batch(server, "--retry-errors") == 0
+    assert files.states() == ["a", "b"]
+    files.requests(["other", "b"])
+    assert files.batch(server, "--retry-errors") == 2
+    assert files.states() == ["a", "b"]
+
+
+def test_a_link_to_the_answers_stays_one(server: Server, files: Files) -> None:
+    """What it points to is replaced."""
+    real = files.folder / "real.jsonl"
+    files.output.symlink_to(real)
+    files.requests(["a", "b"])
+    server.reply = lambda body: (500, {}, b"no") if body["state"] == "b" else answer(body["state"])
+    assert files.batch(server) == 1
+    server.reply = lambda body: answer(body["state"])
+    assert files.batch(server, "--retry-errors") == 0
+    assert files.output.is_symlink()
+    assert [json.loads(line)["response"]["x_state"] for line in real.read_text().splitlines()] == ["a", "b"]
+
+
 def test_a_retry_that_is_stopped_keeps_everything(server: Server, files: Files) -> None:
     """What was retried is there, the rest is as it was."""
     files.requests(list("abcd"))
@@ -682,6 +709,28 @@ def test_a_server_that_stays_busy_is_an_error_of_the_line_after_the_budget(serve
     assert (outcome.status, outcome.error) == (429, "full")
     assert waits.waits == [4.0, 4.0]
     one.close()
+
+
+def test_a_server_that_ends_before_its_first_answer_is_waited_for(files: Files) -> None:
+    """A connection that was accepted is a server's; the next one is answered."""
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        lost = iter([True])
+
+        def reply(body: Any) -> Answered:
+            if next(lost, False):
+                raise ConnectionAbortedError("the front is killed")
+            return answer(body["state"])
+
+        made.reply = reply
+        files.requests(["a"])
+        try:
+            assert files.batch(made) == 0
+        finally:
+            made.shutdown()
+            thread.join()
+    assert files.states() == ["a"]
 
 
 def test_a_server_that_goes_away_is_waited_for_within_the_budget() -> None:

@@ -24,7 +24,8 @@ from frontend.limits import ServerLimits
 from protocol.exits import ServeExit
 from protocol.models import Model, Native
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "reference.md").read_text(encoding="utf-8")
 (SAMPLE,) = re.findall(r"```toml\n(\[server\]\n.*?)```", TEXT, re.DOTALL)
 HIDDEN = {"/static/page.js", "/static/page.css", *openapi.MISDIRECTED}
 """What the page loads, and what only says where decisions are asked."""
@@ -147,6 +148,16 @@ def test_the_exit_statuses_of_serve_are_those_of_the_program() -> None:
     assert {int(number) for number in re.findall(r"(?:^|,)\s*(\d+) ", text)} == set(map(int, ServeExit))
 
 
+def test_how_far_company_may_move_an_answer_is_said_with_the_bound_that_is_promised() -> None:
+    """The one of docs/throughput.md."""
+    promised = (DOCS / "throughput.md").read_text(encoding="utf-8")
+    (bound,) = re.findall(r"Alone or in company, an answer is the same within (\S+) in float32", promised)
+    said = re.findall(
+        r"7th digit from one run to the next, since its company does; by at most (\S+),", " ".join(TEXT.split())
+    )
+    assert said == [bound]
+
+
 def test_the_lines_of_a_batch_are_what_the_program_writes(tmp_path: Path) -> None:
     """The sample's answer is that of the sample's request, byte for byte; what is left out of the response is {...}."""
     request, written = re.findall(r"```json\n(.*?)```", section("Commands"), re.DOTALL)
@@ -176,7 +187,7 @@ def test_every_field_of_a_batch_has_a_row_in_its_place(tmp_path: Path) -> None:
 def test_the_exit_statuses_of_batch_are_those_of_the_program() -> None:
     """A row for each that is not 0, with its words."""
     table = section("Commands").split("| exit status |")[1].split("\n\n")[0]
-    cells = {int(row.split(" | ")[0]): row.split(" | ")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
+    cells = {int(row.split("|")[0]): row.split("|")[2] for row in re.findall(r"^\| (\d.*)", table, re.MULTILINE)}
     statuses = {batch.EXIT_REFUSED, batch.EXIT_USAGE, batch.EXIT_STOPPED, batch.EXIT_INTERRUPTED}
     assert {status for status, cell in cells.items() if cell.strip()} == {0, *statuses}
 

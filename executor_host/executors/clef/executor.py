@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
-from executor_host.backbones import qwen3_5
+from executor_host.backbones import loading, qwen3_5
 from executor_host.errors import NonFinite
 from executor_host.executors import documents
 from executor_host.executors.clef import checkpoint as folders
@@ -76,7 +76,7 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
 
     def libraries(self) -> None:
         """As `TorchExecutor`."""
-        qwen3_5.libraries()
+        loading.libraries()
 
     def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
         """As `TorchExecutor`."""
@@ -87,7 +87,7 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
         import torch
         from safetensors.torch import load_file
 
-        model, target = qwen3_5.causal_lm(checkpoint.path, device=device, dtype=dtype)
+        model, target = loading.causal_lm(checkpoint.path, device=device, dtype=dtype)
         placed = {"device": target, "dtype": getattr(torch, dtype)}
         head = JointHead(
             checkpoint.head,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
-from executor_host.backbones import packing, qwen3_5
+from executor_host.backbones import loading, packing, qwen3_5
 from executor_host.errors import NonFinite
 from executor_host.executors.cua_s1 import adapter as adapters
 from executor_host.executors.cua_s1 import checkpoint as released
@@ -62,7 +62,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
 
     def libraries(self) -> None:
         """As `TorchExecutor`."""
-        qwen3_5.libraries()
+        loading.libraries()
 
     def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
         """As `TorchExecutor`."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
-from executor_host.backbones import causal, qwen3_5
+from executor_host.backbones import causal, loading
 from executor_host.errors import NonFinite
 from executor_host.executors.kev import checkpoint as folders
 from executor_host.executors.kev import model as kev_model
@@ -40,7 +40,7 @@ class KevExecutor(TorchExecutor[Checkpoint, KevModel, MarkedRowsRequest, Result]
 
     def libraries(self) -> None:
         """As `TorchExecutor`."""
-        qwen3_5.libraries()
+        loading.libraries()
 
     def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
         """As `TorchExecutor`."""

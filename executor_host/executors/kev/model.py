@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import devices
-from executor_host.backbones import causal, lora, qwen3_5
+from executor_host.backbones import causal, loading, lora
 from executor_host.errors import ConfigurationError
 from executor_host.executors.kev.checkpoint import Checkpoint
 from executor_host.executors.kev.head import Head
@@ -121,8 +121,8 @@ def load(
 
     Nothing is downloaded and no code of the checkpoint is run. Raises `ConfigurationError` as `qwen3_5.load` does.
     """
-    torch, transformers, target = qwen3_5.prepare(device)
-    text = qwen3_5.from_folder(
+    torch, transformers, target = loading.prepare(device)
+    text = loading.from_folder(
         transformers.Qwen3_5TextModel,
         checkpoint.weights,
         getattr(torch, dtype),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host.backbones import qwen3_5
+from executor_host.backbones import loading, qwen3_5
 from executor_host.errors import NonFinite
 from executor_host.executors.open_jev import checkpoint as folders
 from executor_host.executors.open_jev import merge as open_jev_merge
@@ -45,7 +45,7 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def libraries(self) -> None:
         """As `TorchExecutor`."""
-        qwen3_5.libraries()
+        loading.libraries()
 
     def verify(self, progress: Callable[[float, str], None]) -> Checkpoint:
         """As `TorchExecutor`."""

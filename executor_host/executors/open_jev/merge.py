@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from executor_host import devices
-from executor_host.backbones import qwen3_5
+from executor_host.backbones import loading, qwen3_5
 from executor_host.errors import ConfigurationError, HostError
 from executor_host.executors.open_jev import checkpoint as folders
 from protocol.contracts import open_jev as contract
@@ -36,7 +36,7 @@ _LEFT_OUT: Final = re.compile(r"(model\.)?(visual|mtp)\.|lm_head\.")
 
 def load(checkpoint: folders.Checkpoint, *, device: str, dtype: str, settings: qwen3_5.Settings) -> qwen3_5.Qwen35:
     """The checkpoint's text model on a device, merged. Raises `ConfigurationError` as `qwen3_5.load` does."""
-    torch, transformers, target = qwen3_5.prepare(device)
+    torch, transformers, target = loading.prepare(device)
     model = text_model(checkpoint, torch, transformers)
     model = devices.placed(model, target, getattr(torch, dtype)).eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
@@ -52,7 +52,7 @@ def text_model(checkpoint: folders.Checkpoint, torch: Any, transformers: Any) ->
     def left_out(name: str) -> bool:
         return checkpoint.adapter is not None and _LEFT_OUT.match(name) is not None
 
-    model = qwen3_5.from_folder(transformers.Qwen3_5TextModel, checkpoint.weights, torch.bfloat16, left_out)
+    model = loading.from_folder(transformers.Qwen3_5TextModel, checkpoint.weights, torch.bfloat16, left_out)
     if checkpoint.adapter is not None:
         with torch.inference_mode(False), torch.no_grad():
             merge(model, checkpoint.adapter)
@@ -86,7 +86,7 @@ def export(checkpoint: str, base: str, out: str, *, max_length: int, unreleased:
 
     Raises `ConfigurationError`. What was written by then stays, without a manifest, and is refused by every loader.
     """
-    torch, transformers, _ = qwen3_5.prepare("cpu")
+    torch, transformers, _ = loading.prepare("cpu")
     target = Path(out)
     if target.exists():
         raise ConfigurationError(f"{out} exists; an export is written to a new folder")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_host import devices
-from executor_host.backbones import qwen3_5
+from executor_host.backbones import loading
 from executor_host.backbones.causal import Reader, Row, Way
 from executor_host.backbones.kept import KeptPrefixes
 from executor_host.errors import ConfigurationError
@@ -356,7 +356,7 @@ def load(
     Raises `ConfigurationError`: not a model that transformers can load as one of the kinds, weights that are missing,
     no such device.
     """
-    torch, transformers, target = qwen3_5.prepare(device)
+    torch, transformers, target = loading.prepare(device)
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(checkpoint.path), "local_files_only": True}
     if checkpoint.gguf:
         where["gguf_file"] = checkpoint.gguf

@@ -10,22 +10,19 @@ import json
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.cli import client, ways
+from frontend.cli import client
 from frontend.cli.client import UsageError
-from frontend.cli.evaluation import asking, diagram, gold, report
+from frontend.cli.evaluation import asking, diagram, gold, names, report
 from frontend.cli.evaluation.asking import Run
 from frontend.cli.progress import ProgressBar
 from frontend.cli.sender import Stopped, Target, Worker
 from frontend.cli.terminal import visible
 
 EXIT_BELOW: Final = 1
-"""A model is below --min-accuracy."""
+"""A model answered no line, or is below --min-accuracy."""
 EXIT_USAGE: Final = 2
 EXIT_STOPPED: Final = 3
 EXIT_INTERRUPTED: Final = 130
@@ -38,8 +35,8 @@ def add_to(commands: Any) -> None:
         help="measure models on decisions whose right answers are known",
         description="Ask a running server about every line of a JSONL file, a request body with the right answers in "
         '"expect", as {"team": "billing", "refund": true, "urgency": 2}, and say how good its models are. Exit status: '
-        "0 measured; 1 a model is below --min-accuracy; 2 a mistake in the options or the file; 3 it stopped before "
-        "the end: no server, no valid key; 130 interrupted.",
+        "0 measured; 1 a model answered no line, or is below --min-accuracy; 2 a mistake in the options or the file, "
+        "or a model that the server has not; 3 it stopped before the end: no server, no valid key; 130 interrupted.",
     )
     evaluate.add_argument("gold", metavar="FILE", help="the labelled requests; two sets are in examples/")
     evaluate.add_argument(
@@ -78,14 +75,16 @@ def _share(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and say by the exit status how it went."""
     try:
+        if arguments.plot is not None:
+            diagram.check(Path(arguments.plot))  # before minutes of asking that would end without it
         cases = gold.read(Path(arguments.gold))
         headers = client.headers(arguments.key_file)
         target = Target.of(arguments.url, headers, arguments.timeout, arguments.retry)
-        names = list(dict.fromkeys(arguments.model)) or served(arguments.url, headers, arguments.timeout)
-        runs = _measured(target, names, cases, checks=not arguments.no_checks)
+        models = names.chosen(arguments.url, headers, arguments.timeout, arguments.model)
+        runs = _measured(target, models, cases, checks=not arguments.no_checks)
         found = report.document(runs, asking.keys(cases), arguments.precision, fit=arguments.fit)
         print(json.dumps(found) if arguments.json else report.render(found, most_wrong=max(0, arguments.wrong)))
-        if arguments.plot is not None:
+        if arguments.plot is not None and any(one.answers for one in runs):
             diagram.draw(found, Path(arguments.plot))
     except (gold.GoldError, UsageError, diagram.NoPlot, OSError) as error:
         return _say(client.told(error), EXIT_USAGE)
@@ -93,41 +92,23 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(str(error), EXIT_STOPPED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    low = [one.model for one in runs if one.right < (arguments.min_accuracy or 0.0) * one.expected]
-    if low:
-        return _say(f"below {arguments.min_accuracy:.0%}: {', '.join(low)}", EXIT_BELOW)
-    return 0
+    silent = [one.model for one in runs if not one.answers]
+    low = [one.model for one in runs if one.answers and one.right < (arguments.min_accuracy or 0.0) * one.expected]
+    faults = [f"no line was answered by {', '.join(silent)}"] if silent else []
+    faults += [f"below {arguments.min_accuracy:.0%}: {', '.join(low)}"] if low else []
+    return _say("; ".join(faults), EXIT_BELOW) if faults else 0
 
 
-def served(url: str, headers: dict[str, str], timeout: float) -> list[str]:
-    """The names of the server's models. Raises `Stopped` when nothing says them."""
-    address = client.endpoint(url).removesuffix("systemone") + "models"
-    try:
-        request = urllib.request.Request(address, headers=headers)  # noqa: S310 - it is http
-        with ways.opener(address).open(request, timeout=timeout) as response:
-            listed = json.load(response)["data"]
-        return [str(model["id"]) for model in listed]
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code in ways.REDIRECTS:
-                raise Stopped(ways.elsewhere(error.code, error.headers)) from None
-            raise Stopped(f"{error.code}: {client.said(error.read())}; name the models with --model") from None
-    except (OSError, HTTPException) as error:
-        raise Stopped(client.unreachable(url, error)) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise Stopped(f"{url} does not list its models; name them with --model") from error
-
-
-def _measured(target: Target, names: list[str], cases: tuple[gold.Case, ...], *, checks: bool) -> list[Run]:
+def _measured(target: Target, models: list[str], cases: tuple[gold.Case, ...], *, checks: bool) -> list[Run]:
     """Each model after the other, on one connection: what is timed is a lone request."""
-    bar = ProgressBar(sys.stderr, len(names) * asking.requests(cases, checks=checks), 0)
+    bar = ProgressBar(sys.stderr, len(models) * asking.requests(cases, checks=checks), 0)
     worker = Worker(target, threading.Event(), threading.Event())
     try:
         return [
             asking.ask_all(
                 name, cases, worker.ask, time.perf_counter, checks=checks, advance=lambda: bar.advance(failed=False)
             )
-            for name in names
+            for name in models
         ]
     finally:
         worker.close()

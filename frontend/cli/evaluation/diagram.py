@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,32 @@ from typing import Any
 
 class NoPlot(Exception):
     """The diagram cannot be drawn; the text says why."""
+
+
+def check(path: Path) -> None:
+    """Raises `NoPlot` if `draw` could not write to `path`: no matplotlib, no such format, no place. Leaves no file."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise NoPlot(f"a plot needs matplotlib, which the extra plot installs: {error}") from error
+    formats = FigureCanvasAgg.get_supported_filetypes()
+    ending = path.suffix[1:]
+    if not ending:  # as matplotlib completes it
+        ending = FigureCanvasAgg.get_default_filetype()
+        path = Path(f"{path}.{ending}")
+    if ending.lower() not in formats:
+        raise NoPlot(f"{path}: {ending!r} is no format of a plot; there are: {', '.join(sorted(formats))}")
+    if path.is_dir():
+        raise NoPlot(f"{path} is a folder, and no file for a plot")
+    try:
+        if path.exists():
+            if not os.access(path, os.W_OK):
+                raise PermissionError(None, "Permission denied")
+        else:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+    except OSError as error:
+        raise NoPlot(f"the plot {path} cannot be written: {error.strerror}") from error
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:

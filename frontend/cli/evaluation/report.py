@@ -15,9 +15,10 @@ THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 def document(runs: Sequence[Run], keys: Sequence[tuple[int, str]], precision: float, *, fit: bool) -> dict[str, Any]:
     """Everything by name, made of JSON's types. `keys`: line and id of each expected answer."""
+    answered = [run for run in runs if run.answers]
     return {
         "models": {run.model: _model(run, precision, fit=fit) for run in runs},
-        "pairs": [_pair(first, second, keys) for first, second in combinations(runs, 2)],
+        "pairs": [_pair(first, second, keys) for first, second in combinations(answered, 2)],
     }
 
 
@@ -98,14 +99,16 @@ def render(report: Mapping[str, Any], *, most_wrong: int) -> str:
 def _accuracy(models: Mapping[str, Any]) -> str:
     rows = [["model", "right", "accuracy", "95 % interval", "Brier", "log loss", "calibration error", "p50", "p95"]]
     for name, found in models.items():
+        if "brier" not in found:
+            rows.append([name, f"no answer to {found['expected']}"])
+            continue
         low, high = found["interval_95"]
         row = [
             name, f"{found['right']} of {found['expected']}", f"{found['accuracy']:.1%}", f"{low:.1%} to {high:.1%}",
         ]  # fmt: skip
-        if "brier" in found:
-            times = found["latency_ms"]
-            row += [f"{found[key]:.3f}" for key in ("brier", "log_loss", "calibration_error")]
-            row += [f"{times['p50']:.1f} ms", f"{times['p95']:.1f} ms"]
+        times = found["latency_ms"]
+        row += [f"{found[key]:.3f}" for key in ("brier", "log_loss", "calibration_error")]
+        row += [f"{times['p50']:.1f} ms", f"{times['p95']:.1f} ms"]
         rows.append(row)
     return _table(rows)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install framehost[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
-from executor_host.backbones import prefix, qwen3_5  # noqa: E402
+from executor_host.backbones import loading, prefix, qwen3_5  # noqa: E402
 from executor_host.backbones.qwen3_5 import Execution, Qwen35, Settings  # noqa: E402
 from executor_host.errors import Abandoned, ConfigurationError  # noqa: E402
 from tests.helpers import tiny_decider  # noqa: E402
@@ -310,6 +310,6 @@ def test_what_a_machine_does_not_have_is_a_configuration_error(folder: Path, mod
 
 def test_kernels_for_cuda_are_refused_on_a_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers would call them with CPU tensors."""
-    monkeypatch.setattr(qwen3_5, "KERNEL_PACKAGES", ("json",))
+    monkeypatch.setattr(loading, "KERNEL_PACKAGES", ("json",))
     with pytest.raises(ConfigurationError, match="json"):
         qwen3_5.load(folder, device="cpu", dtype="float32", settings=Settings())

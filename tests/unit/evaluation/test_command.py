@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -52,6 +54,8 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.models: dict[str, Reply] = {}
+        self.aliases: dict[str, str] = {}
+        self.lists = True
         self.asked: list[Any] = []
 
 
@@ -60,13 +64,22 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        assert self.path == "/v1/models"
-        self._send(200, {"data": [{"id": name} for name in self.server.models]})
+        name = unquote(self.path.removeprefix("/v1/models").removeprefix("/"))
+        if not self.server.lists:
+            self._send(404, {"detail": {"message": "no such route"}})
+        elif not name:
+            self._send(200, {"data": [{"id": one} for one in self.server.models]})
+        elif name in self.server.models or name in self.server.aliases:
+            self._send(200, {"id": self.server.aliases.get(name, name)})
+        else:
+            self._send(404, {"error": {"message": "no such model"}})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
-        self._send(*self.server.models[body["model"]](body))
+        name = self.server.aliases.get(body["model"], body["model"])
+        reply = self.server.models.get(name)
+        self._send(*(reply(body) if reply else (404, {"detail": {"message": "Unknown model"}})))
 
     def _send(self, status: int, document: Any) -> None:
         content = json.dumps(document).encode()
@@ -183,8 +196,83 @@ def test_a_diagram_is_drawn(server: Server, gold: Path, tmp_path: Path, capsys: 
     server.models = {"m": answered}
     assert run(server, gold, "--plot", str(tmp_path / "out.png")) == 0
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
-    assert run(server, gold, "--plot", str(tmp_path / "out.nothing")) == 2
-    assert "out.nothing" in capsys.readouterr().err
+    assert run(server, gold, "--plot", str(tmp_path / "bare")) == 0
+    assert (tmp_path / "bare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_written_is_said_before_anything_is_asked(
+    server: Server, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No folder, a folder in its place, no format, a file that may not be written, no matplotlib. The check itself
+    leaves nothing."""
+    server.models = {"m": answered}
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "kept.png").write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+
+    def refused(place: Path, words: str) -> None:
+        assert run(server, gold, "--plot", str(place)) == 2
+        assert words in capsys.readouterr().err
+
+    refused(tmp_path / "none" / "p", f"{tmp_path}/none/p.png cannot be written: No such file")
+    refused(tmp_path / "folder.png", "is a folder")
+    refused(tmp_path / "folder", "folder.png is a folder")
+    refused(tmp_path / "out.nothing", "out.nothing: 'nothing' is no format")
+    with monkeypatch.context() as patched:
+        patched.setattr("os.access", lambda *_, **__: False)
+        refused(tmp_path / "kept.png", "kept.png cannot be written: Permission denied")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+        refused(tmp_path / "out.png", "a plot needs matplotlib")
+    assert server.asked == []
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "kept.png").read_bytes() == b"old"
+
+
+def test_a_model_that_the_server_does_not_have_is_said_before_anything_is_asked(
+    server: Server, gold: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the names that there are; one wrong name among right ones is enough."""
+    server.models = {"org/good": answered, "first": answered}
+    assert run(server, gold, "--model", "misspelt") == 2
+    assert run(server, gold, "--model", "org/good", "--model", "mis/spelt?", "--model", "\udcff") == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"framehost eval: there is no model 'misspelt' at {server.url}; there are: org/good, first"
+    assert "no model 'mis/spelt?', '\\udcff' at" in second
+    assert server.asked == []
+
+
+def test_an_alias_and_a_model_of_a_server_without_a_listing_are_asked(
+    server: Server, gold: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An alias is in no listing, and the server knows it. A server that lists nothing is asked for what is named."""
+    server.models, server.aliases = {"org/good": answered}, {"jev-latest": "org/good"}
+    report = found(server, gold, capsys, "--model", "jev-latest", "--model", "org/good")
+    assert [report["models"][name]["right"] for name in ("jev-latest", "org/good")] == [4, 4]
+    server.lists = False
+    assert found(server, gold, capsys, "--model", "org/good")["models"]["org/good"]["right"] == 4
+    assert run(server, gold) == 3
+    server.models, server.lists = {}, True
+    assert run(server, gold) == 3
+    assert "lists no model; name one with --model" in capsys.readouterr().err
+
+
+def test_a_model_that_answers_no_line_is_not_measured(
+    server: Server, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 1 and words, beside one that is measured, too; no accuracy, pair or diagram of what is not there."""
+    server.models = {"good": answered, "silent": lambda _: (422, {"detail": [{"loc": ["body"], "msg": "no"}]})}
+    assert run(server, gold, "--model", "silent", "--plot", str(tmp_path / "out.png")) == 1
+    shown = capsys.readouterr()
+    assert shown.err == "framehost eval: no line was answered by silent\n"
+    assert "silent  no answer to 4" in shown.out
+    assert "line 1: 422: body: no" in shown.out
+    assert "0.0%" not in shown.out
+    assert not (tmp_path / "out.png").exists()
+    assert run(server, gold, "--json", "--min-accuracy", "0.9") == 1
+    shown = capsys.readouterr()
+    assert shown.err == "framehost eval: no line was answered by silent\n"
+    assert json.loads(shown.out)["pairs"] == []
 
 
 def test_mistakes_are_said_in_one_line(
