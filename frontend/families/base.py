@@ -82,7 +82,7 @@ class Processor(ABC):
 
     temperature: float = 1.0
     """Of the model's configuration, for `Decision.tempered`: applied to what `finish` and `settled` have returned, by
-    whoever calls them for the main port."""
+    the callers for the main port."""
 
     OPTIONS: ClassVar[OptionTable] = NO_OPTIONS
     """The options of the family: `Family.options`."""

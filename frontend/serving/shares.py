@@ -5,7 +5,7 @@
 
 So one busy key gets half of the budget, two get a third each, n get 1 / (n + 1), and there is always something free for
 one that comes anew; no number has to be set (it is the dynamic threshold of shared buffers in switches, with factor 1).
-Where there are no two keys nobody has to be fair to another.
+With a single key there is no share to keep.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Shares:
     def __init__(self, budget: BoundedAdmission) -> None:
         self._budget = budget
         self._held: dict[str, BoundedAdmission] = {}
-        """By name of the key, a counter that refuses nobody."""
+        """By name of the key, a counter that never refuses."""
 
     def take(self, account: Account) -> Permit:
         """A permit that counts for the key as long as it is held; it is taken beside the budget's own.
