@@ -82,7 +82,8 @@ class ServerLane:
                 if ready is self._socket:
                     return self._verdict()
                 event = self._event()
-                if event != monitor.LOST:
+                # A next try that has only begun says nothing more than what the last one came to.
+                if event != monitor.LOST and not (event == monitor.CONNECTED and came_to):
                     came_to = event
             if came_to == monitor.NOT_ALLOWED:
                 break  # it is not tried again
