@@ -35,7 +35,8 @@ import numpy as np
 from benchmarks import qwen
 from executor_host import devices
 from executor_host.backbones import packing, prefix
-from executor_host.backbones.qwen3_5 import KERNEL_PACKAGES, PASS_PADDING, Qwen35, Settings, prepare
+from executor_host.backbones.loading import KERNEL_PACKAGES, prepare
+from executor_host.backbones.qwen3_5 import PASS_PADDING, Qwen35, Settings
 from executor_host.errors import ConfigurationError
 
 SHAPES: Final = {

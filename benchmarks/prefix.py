@@ -22,7 +22,8 @@ from typing import Any, Final
 from benchmarks import machine, qwen
 from benchmarks.tables import draw
 from executor_host.backbones import packing
-from executor_host.backbones.qwen3_5 import PASS_PADDING, Execution, Qwen35, Settings, prepare
+from executor_host.backbones.loading import prepare
+from executor_host.backbones.qwen3_5 import PASS_PADDING, Execution, Qwen35, Settings
 from executor_host.errors import ConfigurationError
 
 MODES: Final[tuple[Execution, ...]] = ("rows", "packed", "shared")
