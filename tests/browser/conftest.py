@@ -22,6 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", action="store_true", help="write the screenshots of the documentation")
 
 
+@pytest.fixture(autouse=True)
+def _loops_are_not_blocked() -> None:
+    """Instead of the guard of all other tests: the only loop in this process is the one of the browser's driver, inside
+    which these tests run, and the commands that they call may wait."""
+
+
 @pytest.fixture(scope="session")
 def screenshots(request: pytest.FixtureRequest) -> Path | None:
     """Where screenshots go, None when they were not asked for."""
