@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host import checkpoints
+from executor_host.backbones import lora
 from executor_host.backbones.qwen3_5_config import CONFIG, check_layers, text_config
 from executor_host.errors import ConfigurationError
 from protocol.contracts.open_jev import (
@@ -328,23 +329,6 @@ def _head(file: Path, hidden: int) -> tuple[NDArray[np.float32], np.float32]:
 
 
 _ADAPTER: Final[Mapping[str, object]] = {"peft_type": "LORA", "bias": "none"}
-_ADAPTER_OFF: Final = (
-    "use_dora",
-    "use_rslora",
-    "use_qalora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "layers_to_transform",
-    "layers_pattern",
-    "layer_replication",
-    "target_parameters",
-    "exclude_modules",
-    "trainable_token_indices",
-)
-"""Keys of an adapter whose values must be absent, null, false or empty: with them it is merged in another way."""
 
 
 def _adapter_config(folder: Path, terms: Terms) -> Mapping[str, Any]:
@@ -355,7 +339,7 @@ def _adapter_config(folder: Path, terms: Terms) -> Mapping[str, Any]:
     for key, value in _ADAPTER.items():
         if config.get(key) != value:
             raise ConfigurationError(f"{name}: {key} is {config.get(key)!r}, not {value!r}")
-    for key in _ADAPTER_OFF:
+    for key in lora.OFF:
         if config.get(key):
             raise ConfigurationError(f"{name}: {key} is {config[key]!r}; this family's adapters have none")
     if checkpoints.count(config, name, "r", 4096) != rank:
