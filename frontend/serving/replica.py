@@ -298,7 +298,7 @@ class Replica:
         check: Callable[[], None] = lambda: None,
         *,
         shape: Shape | None = None,
-        digest: bytes | None = None,
+        digest: Callable[[], bytes | None] | None = None,
     ) -> Outputs:
         """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
         read and never written: equal units get the same. Errors and cancellation are those of
