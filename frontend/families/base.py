@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from frontend.errors import InternalError
 from frontend.requests.answers import Answer, tempered
@@ -27,8 +29,7 @@ class AssetError(Exception):
     """What the front needs of a checkpoint cannot be read, or is not what the host has loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A request that was accepted and is ready for the host. Nothing has touched a device."""
 
     units: tuple[object, ...]
@@ -54,8 +55,7 @@ def context_of(prepared: Prepared, kind: type[ContextT]) -> ContextT:
     return prepared.context
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The answers of one request, in request order, each question exactly once."""
 
     answers: tuple[tuple[str, Answer], ...]

@@ -63,8 +63,7 @@ class Asked:
     """Of a score."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIRequest(DecisionRequest):
+class OpenAIRequest(DecisionRequest, frozen=True):
     """A request that remembers the words it was asked in."""
 
     asked: tuple[Asked, ...] = ()

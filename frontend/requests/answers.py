@@ -20,9 +20,10 @@ Plain Python floats on purpose: the front imports no numpy, and a request has fe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, fsum, isfinite
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from frontend.requests.questions import Choice, Noul, Score, Text
 
@@ -101,8 +102,7 @@ def expected_score(probabilities: Sequence[float]) -> float:
     return _clamp(mean, float(len(probabilities) - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceAnswer:
+class ChoiceAnswer(Struct, frozen=True):
     """The chosen option and every option's probability, in request order."""
 
     choice: str
@@ -119,8 +119,7 @@ class ChoiceAnswer:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class NoulAnswer:
+class NoulAnswer(Struct, frozen=True):
     """The probability of yes, and nothing else: the shape has no confidence."""
 
     noul: float
@@ -130,8 +129,7 @@ class NoulAnswer:
         return {"type": "noul", "noul": self.noul}
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreAnswer:
+class ScoreAnswer(Struct, frozen=True):
     """The expected level, the levels as they were sent, and each level's probability."""
 
     score: float

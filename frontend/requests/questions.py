@@ -9,14 +9,16 @@
 own way. All values are kept verbatim, order included: option names come back byte for byte, and a
 structured level is echoed as it was sent. The values are shared, never copied; no code may change them.
 
-These types hold what a dialect has already validated, so they check nothing themselves.
+These types hold what a dialect has already validated, so they check nothing themselves. They are structs, because a
+frozen dataclass sets its fields one call each: making those of one request was 2 % of the front.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 PREFIXES: Final = {"gemini": "models/", "openrouter": "typesafe/"}
 """What clients of a dialect put before a model's name; it is cut off there, so no name begins with one."""
@@ -28,8 +30,7 @@ Text: TypeAlias = str | dict[str, Any] | list[Any]
 """A string, or structured text. Never None, a number or a boolean."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Pick one of the options. At least one; names are distinct and in the order they were sent."""
 
     id: str
@@ -38,8 +39,7 @@ class Choice:
     """(name, description or None) in request order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noul:
+class Noul(Struct, frozen=True):
     """Yes or no. Has instructions, or at least one described side, or both."""
 
     id: str
@@ -58,8 +58,7 @@ class Noul:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Struct, frozen=True):
     """Place the state on ordered levels, lowest first. At least one level; none is None."""
 
     id: str
@@ -70,8 +69,7 @@ class Score:
 Question: TypeAlias = Choice | Noul | Score
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRequest:
+class DecisionRequest(Struct, frozen=True):
     """One state, at least one question. `model` is None when the client named none: the app decides then."""
 
     model: str | None
