@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
-
-from msgspec import Struct, field
-from msgspec.structs import replace
 
 from frontend.errors import InternalError
 from frontend.requests.answers import Answer, tempered
@@ -29,7 +27,8 @@ class AssetError(Exception):
     """What the front needs of a checkpoint cannot be read, or is not what the host has loaded."""
 
 
-class Prepared(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Prepared:
     """A request that was accepted and is ready for the host. Nothing has touched a device."""
 
     units: tuple[object, ...]
@@ -55,7 +54,8 @@ def context_of(prepared: Prepared, kind: type[ContextT]) -> ContextT:
     return prepared.context
 
 
-class Decision(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Decision:
     """The answers of one request, in request order, each question exactly once."""
 
     answers: tuple[tuple[str, Answer], ...]

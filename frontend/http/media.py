@@ -36,7 +36,7 @@ _UNTYPED: Final = {"inline_data": "data", "inlineData": "data", "file_data": "fi
 
 def in_body(document: dict[str, Any]) -> bool:
     """Whether a body has something beside its state that is no text."""
-    return any([document.get(field) and not isinstance(document[field], (bool, int, float)) for field in FIELDS])
+    return any(document.get(field) and not isinstance(document[field], (bool, int, float)) for field in FIELDS)
 
 
 def in_state(state: object) -> bool:

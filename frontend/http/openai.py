@@ -63,7 +63,8 @@ class Asked:
     """Of a score."""
 
 
-class OpenAIRequest(DecisionRequest, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OpenAIRequest(DecisionRequest):
     """A request that remembers the words it was asked in."""
 
     asked: tuple[Asked, ...] = ()

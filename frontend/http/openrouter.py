@@ -11,9 +11,8 @@ ignored like all others. It knows the models of System One by names with a prefi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
-
-from msgspec.structs import replace
 
 from frontend.errors import RequestError
 from frontend.http import systemone

@@ -20,10 +20,9 @@ Plain Python floats on purpose: the front imports no numpy, and a request has fe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp, fsum, isfinite
 from typing import Any, Final, TypeAlias
-
-from msgspec import Struct
 
 from frontend.requests.questions import Choice, Noul, Score, Text
 
@@ -102,7 +101,8 @@ def expected_score(probabilities: Sequence[float]) -> float:
     return _clamp(mean, float(len(probabilities) - 1))
 
 
-class ChoiceAnswer(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ChoiceAnswer:
     """The chosen option and every option's probability, in request order."""
 
     choice: str
@@ -119,7 +119,8 @@ class ChoiceAnswer(Struct, frozen=True):
         }
 
 
-class NoulAnswer(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class NoulAnswer:
     """The probability of yes, and nothing else: the shape has no confidence."""
 
     noul: float
@@ -129,7 +130,8 @@ class NoulAnswer(Struct, frozen=True):
         return {"type": "noul", "noul": self.noul}
 
 
-class ScoreAnswer(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ScoreAnswer:
     """The expected level, the levels as they were sent, and each level's probability."""
 
     score: float

@@ -9,16 +9,14 @@
 own way. All values are kept verbatim, order included: option names come back byte for byte, and a
 structured level is echoed as it was sent. The values are shared, never copied; no code may change them.
 
-These types hold what a dialect has already validated, so they check nothing themselves. They are structs, because a
-frozen dataclass sets its fields one call each: making those of one request was 2 % of the front.
+These types hold what a dialect has already validated, so they check nothing themselves.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-
-from msgspec import Struct
 
 PREFIXES: Final = {"gemini": "models/", "openrouter": "typesafe/"}
 """What clients of a dialect put before a model's name; it is cut off there, so no name begins with one."""
@@ -30,7 +28,8 @@ Text: TypeAlias = str | dict[str, Any] | list[Any]
 """A string, or structured text. Never None, a number or a boolean."""
 
 
-class Choice(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Choice:
     """Pick one of the options. At least one; names are distinct and in the order they were sent."""
 
     id: str
@@ -39,7 +38,8 @@ class Choice(Struct, frozen=True):
     """(name, description or None) in request order."""
 
 
-class Noul(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Noul:
     """Yes or no. Has instructions, or at least one described side, or both."""
 
     id: str
@@ -58,7 +58,8 @@ class Noul(Struct, frozen=True):
         return None
 
 
-class Score(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Score:
     """Place the state on ordered levels, lowest first. At least one level; none is None."""
 
     id: str
@@ -69,7 +70,8 @@ class Score(Struct, frozen=True):
 Question: TypeAlias = Choice | Noul | Score
 
 
-class DecisionRequest(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
     """One state, at least one question. `model` is None when the client named none: the app decides then."""
 
     model: str | None
