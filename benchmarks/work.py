@@ -92,7 +92,12 @@ def encoder(folder: Path, *, tiny: bool) -> Path:
     sys.path.insert(0, str(ROOT))
     from tests.helpers import minilm, tiny_embedding
 
-    return tiny_embedding.write(folder / "encoder") if tiny else minilm.fetch_minilm()
+    if not tiny:
+        return minilm.fetch_minilm()
+    made = tiny_embedding.write(folder / "encoder", max_position_embeddings=512)
+    # What the tests' encoder says of itself is shorter than these texts.
+    (made / "sentence_bert_config.json").write_text('{"max_seq_length": 512, "do_lower_case": false}')
+    return made
 
 
 def laya(folder: Path, *, tiny: bool) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -22,4 +24,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--work", default="noop")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--port", type=int, required=True)
-    return parser.parse_known_args()[0]
+    # A worker that is spawned has what mosec wants of the command line instead.
+    said = os.environ.setdefault("BENCH_PEER", shlex.join(sys.argv[1:]))
+    return parser.parse_args(shlex.split(said))
