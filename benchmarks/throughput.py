@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks import load, machine, work
+from benchmarks import holding, load, machine, work
 from benchmarks.peers.arguments import PACKAGES
 from benchmarks.servers import ROOT, Running, ServerFailed, Target, started
 from benchmarks.tables import draw
@@ -35,6 +35,7 @@ DOCUMENT: Final = ROOT / "docs" / "throughput.md"
 MARK: Final = re.compile(r"(?<=<!-- throughput -->\n).*?(?=<!-- end of throughput -->)", re.DOTALL)
 OURS: Final = "framehost"
 PATIENCE_S: Final = 180.0
+SLOW_S: Final = 30
 
 PROGRAM: Final = Path(sys.executable)
 
@@ -51,6 +52,8 @@ class Row:
     connections: int
     measures: str = "requests_per_s"
     """A field of `load.Load`. Of a latency less is better."""
+    slow: bool = False
+    """Whether an answer takes seconds: `SLOW_S` of load in each of two rounds then."""
     rounds: list[dict[str, float]] = field(default_factory=list)
 
     @property
@@ -80,7 +83,7 @@ class Row:
         return [self.title, str(self.connections), "; ".join(medians), spread, f"{sign} {self.aim:g}", said]
 
 
-HEAD: Final = ["work", "connections", "medians", "ratio", "aim", "met"]
+HEAD: Final = ["work", "connections", "medians", "ratio or difference", "aim", "met"]
 
 
 class Rows:
@@ -111,11 +114,13 @@ class Rows:
                 [self._served("sparrow", "join = false"), self._served("sparrow", "", old)], distinct, 64,
             )  # fmt: skip
         encoder = work.encoder(folder, tiny=tiny)
-        self.all["encoder"] = Row(
-            "all-MiniLM-L6-v2, batches of 32, beside mosec and LitServe with theirs", 1.15,
-            [self._encoder(encoder, "join = false"), *(self._peer(name, f"encoder={encoder}", 32) for name in PEERS)],
-            distinct, 64,
-        )  # fmt: skip
+        for works, title in (
+            ("torch", "all-MiniLM-L6-v2, batches of 32, beside mosec and LitServe with theirs, on transformers"),
+            ("encoder", "the same, with framehost's own encoder in their workers"),
+        ):
+            peers = [self._peer(name, f"{works}={encoder}", 32) for name in PEERS]
+            targets = [self._encoder(encoder, "join = false"), *peers]
+            self.all[f"peers, {works}"] = Row(title, 1.15, targets, distinct, 64)
         unit_by_unit = "join = false\nbatch = { units = 1 }\nlook_ahead = false"
         self._on_and_off("batches", "all-MiniLM-L6-v2, batches on beside off", 1.0, encoder, distinct, 64,
                          "join = false", unit_by_unit)  # fmt: skip
@@ -133,7 +138,7 @@ class Rows:
                 self._served("laya", f"{keys}\nbatch = {{ units = 16, tokens = 16384 }}"),
                 self._served("laya", keys, None, "off"),
             ],
-            distinct, 16,
+            self._bodies("short", work.short()), 16, slow=not tiny,
         )  # fmt: skip
         chat = work.chat(folder, tiny=tiny)
         theirs = self._transformers(chat)
@@ -214,12 +219,14 @@ PEERS: Final = {"mosec": "mosec", "litserve": "LitServe"}
 
 def measured(row: Row, rounds: int, seconds: int) -> None:
     """Fill `row.rounds`. The first round warms all up and is forgotten. Raises `ServerFailed`, `LoadFailed`."""
+    if row.slow:
+        rounds, seconds = 2, SLOW_S
     with tempfile.TemporaryDirectory(prefix="fh-") as folder, ExitStack() as stack:
         running = [stack.enter_context(started(target, Path(folder), PATIENCE_S)) for target in row.targets]
         for number in range(rounds + 1):
             found = {}
             for server in running if number % 2 else running[::-1]:
-                found[server.target.name] = _load(row, server, number, seconds if number else 1)
+                found[server.target.name] = _load(row, server, number, seconds if number or row.slow else 1)
             if number:
                 row.rounds.append({target.name: found[target.name] for target in row.targets})
 
@@ -261,7 +268,6 @@ def main() -> int:
     # So that every `finally` runs: a benchmark that is stopped stops its servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if arguments.tiny:
         arguments.rounds = arguments.seconds = 1
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
@@ -278,6 +284,13 @@ def main() -> int:
                 return 1
             table.append(row.cells)
             print(" | ".join(table[-1]), file=sys.stderr, flush=True)
+        if not arguments.only:
+            try:
+                table.append(holding.swapped(Path(folder), "sparrow", arguments.rounds))
+                table.append(holding.remembered(Path(folder), "sparrow", 2_000 if arguments.tiny else 100_000))
+            except ServerFailed as error:
+                print(f"failed: {error}", file=sys.stderr)
+                return 1
     about = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {machine.describe()}. {machine.versions()}."
     print(about, draw(table, markdown=False), sep="\n\n")
     if arguments.write:
