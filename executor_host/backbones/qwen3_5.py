@@ -53,6 +53,9 @@ model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one
 RECORDED_TOKENS: Final = 8_192
 """Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
 
+JOINT_UNITS: Final = 32
+"""Requests whose rows are read together; `max_rows` and `max_tokens` bound the passes."""
+
 ALL: Final = "all"
 """Of a pass: every position is read."""
 
@@ -198,7 +201,7 @@ class Qwen35:
         """
         import torch
 
-        distinct, places = distinct_rows(rows)
+        distinct, places = packing.distinct(rows)
         if len(distinct) == len(rows):
             return self._read(rows, questions, check, shared)
         reading = self._read([rows[row] for row in distinct], [questions[row] for row in distinct], check, shared)
@@ -230,6 +233,44 @@ class Qwen35:
             packed = settings.execution in ("packed", "auto")
             hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
+
+    @property
+    def joint_units(self) -> int:
+        """How many requests `read_many` reads together: one where rows are read alone, by their mode or because
+        prefixes are kept."""
+        return JOINT_UNITS if self._kept is None and self._settings.execution in ("packed", "auto") else 1
+
+    def read_many(self, requests: Sequence[tuple[Sequence[Tokens], Sequence[int]]]) -> list[Reading]:
+        """As `read` of the rows and questions of each, in order, within 1e-5 in float32.
+
+        Rows of requests whose own rows share nothing worth while go through the model together, those of like length
+        beside each other; another request is read by itself.
+        """
+        import torch
+
+        readings: dict[int, Reading] = {}
+        joint: list[Tokens] = []
+        for at, (rows, questions) in enumerate(requests):
+            plan = prefix.plan(rows, questions) if self._settings.execution == "auto" else None
+            if self.joint_units == 1 or (plan is not None and plan.worthwhile):
+                readings[at] = self.read(rows, questions, lambda: None)
+            else:
+                joint += rows
+        distinct, places = packing.distinct(joint)
+        order = sorted(range(len(distinct)), key=lambda place: len(joint[distinct[place]]))
+        at_once = [joint[distinct[place]] for place in order]
+        with torch.inference_mode():
+            hidden = self._independent(at_once, lambda: None, max_rows=self._settings.max_rows) if joint else []
+            read = torch.cat(hidden)[np.argsort(order)[places]] if hidden else None
+        start = 0
+        for at, (rows, _) in enumerate(requests):
+            if at not in readings:
+                assert read is not None
+                own, start = read[start : start + len(rows)], start + len(rows)
+                total = sum(len(rows[row]) for row in packing.distinct(rows)[0])
+                readings[at] = Reading(own, "packed", total)
+                self._auto_independent_requests += self._settings.execution == "auto"
+        return [readings[at] for at in range(len(requests))]
 
     def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
         """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
@@ -450,16 +491,3 @@ def load(
     if adapt is not None:
         adapt(text)
     return Qwen35(text.to(target), settings)
-
-
-def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
-    """Which rows are the first of their kind, and the place of each row's kind among these."""
-    kinds: dict[bytes, int] = {}
-    distinct: list[int] = []
-    places: list[int] = []
-    for index, row in enumerate(rows):
-        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(distinct))
-        if place == len(distinct):
-            distinct.append(index)
-        places.append(place)
-    return distinct, places
