@@ -119,7 +119,7 @@ bench: $(VENV)/test.stamp $(VENV)/peers/mosec
 	command -v wrk > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq --yes --no-install-recommends wrk > /dev/null; }
 	$(BIN)/python -m benchmarks.bench $(ARGS)
-	$(if $(ARGS),,$(BIN)/python -m benchmarks.throughput --write)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.throughput --write && $(BIN)/python -m benchmarks.growth)
 
 # The servers that framehost is measured beside, away from what it is tested with.
 $(VENV)/peers/mosec: $(VENV)/test.stamp

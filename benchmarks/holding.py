@@ -18,39 +18,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import machine, memory, work
+from benchmarks import client, machine, memory, work
 from benchmarks.processes import role, tree
-from benchmarks.servers import HOST, Running, ServerFailed, Target, started
+from benchmarks.servers import Running, ServerFailed, Target, started
 from benchmarks.tables import draw
 
 CONNECTIONS: Final = 64
 PROGRAM: Final = str(Path(sys.executable).with_name("framehost"))
 
 
-async def _client(port: int, bodies: Iterator[bytes], over: asyncio.Event, answered: list[float]) -> None:
-    reader, writer = await asyncio.open_connection(HOST, port)
-    while not over.is_set():
-        body = next(bodies)
-        head = "POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-        writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        status, _, fields = answer.partition(b"\r\n")
-        content = await reader.readexactly(int(fields.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
-        if b" 200 " not in status:
-            raise ServerFailed(f"{status!r}: {content[:300]!r}")
-        answered.append(time.monotonic())
-    writer.close()
-
-
 async def gaps(server: Running, order: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """The longest gap between answers, in milliseconds: in a swap, and in as long a time before it."""
-    over, answered = asyncio.Event(), list[float]()
+    """The longest gap between answers, in milliseconds: in a swap, and in as long a time after it."""
+    over = asyncio.Event()
     bodies = itertools.cycle(work.distinct())
-    clients = [asyncio.create_task(_client(server.port, bodies, over, answered)) for _ in range(CONNECTIONS)]
+    load = asyncio.create_task(client.loop(server.port, CONNECTIONS, bodies, over.is_set))
     await asyncio.sleep(2)
     begun = time.monotonic()
     swap = await asyncio.create_subprocess_exec(*order, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -58,11 +42,10 @@ async def gaps(server: Running, order: list[str], environment: dict[str, str]) -
     ended = time.monotonic()
     await asyncio.sleep(ended - begun)
     over.set()
-    await asyncio.gather(*clients)
+    answered = sorted(at for at, _ in await load)
     if swap.returncode:
         raise ServerFailed(f"the swap failed: {said}")
-    during = _longest([at for at in answered if begun <= at <= ended])
-    return during, _longest([at for at in answered if at > ended])
+    return _longest([at for at in answered if begun <= at <= ended]), _longest([at for at in answered if at > ended])
 
 
 def _longest(answered: list[float]) -> float:
@@ -107,13 +90,9 @@ def remembered(folder: Path, model: str, requests: int) -> list[str]:
 
 
 async def _asked(server: Running, requests: int) -> None:
-    over, answered = asyncio.Event(), list[float]()
     bodies = itertools.cycle(work.distinct())
-    clients = [asyncio.create_task(_client(server.port, bodies, over, answered)) for _ in range(CONNECTIONS)]
-    while len(answered) < requests and not any(client.done() for client in clients):  # noqa: ASYNC110 - a counter
-        await asyncio.sleep(0.1)
-    over.set()
-    await asyncio.gather(*clients)
+    numbers = itertools.count()
+    await client.loop(server.port, CONNECTIONS, bodies, lambda: next(numbers) >= requests)
 
 
 def main() -> int:
