@@ -4,7 +4,7 @@
 
 The embedded model `sparrow`, every request another state, over connections, questions, and length of the state; and
 what it takes to leave the middle of a queue, over its depth, in microseconds of this process. One turn for each point,
-so neighbours differ by what else the machine does; the shape is what counts. Exit status: 0 measured, 1 a server failed.
+so neighbours differ by what else the machine does; the shape is what counts. Exit status: 0 measured, 1 server failed.
 """
 
 from __future__ import annotations
