@@ -104,7 +104,7 @@ class Rows:
             self.all[name] = Row(title, aim, [self._toy("toy:noop"), other], fixed, connections, measures)
         self.all["busy"] = Row(
             "model of 1 ms, not joined, beside what an executor that is never idle would do", 0.95,
-            [self._toy("toy:busy=1"), self._bare(busy=True)], fixed, 64,
+            [self._served("toy", 'path = "busy=1"\nlook_ahead = true'), self._bare(busy=True)], fixed, 64,
         )  # fmt: skip
         distinct, repeats = self._bodies("distinct", work.distinct()), self._bodies("repeats", work.distinct(0.75))
         mixed = self._bodies("mixed", work.mixed())
