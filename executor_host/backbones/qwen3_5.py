@@ -79,6 +79,8 @@ class Settings:
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
     """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+    every_position: bool = False
+    """Whether what is kept is for `read_all`, which needs the hidden states of a prefix as well."""
 
 
 def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
@@ -138,7 +140,8 @@ class Qwen35:
         self._kept: kept.KeptPrefixes | None = None
         if settings.kept_bytes:
             segment = kept.SEGMENT_TOKENS[kind] if settings.segment is None else settings.segment
-            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, self._extend)
+            extend = self._extend_and_read if settings.every_position else self._extend
+            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, extend)
         self._graphs: Graphs | None = None
         if settings.graphs:
             if kind != "cuda":
@@ -272,17 +275,22 @@ class Qwen35:
                 self._auto_independent_requests += self._settings.execution == "auto"
         return [readings[at] for at in range(len(requests))]
 
-    def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
-        """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
+    def read_all(self, tokens: Tokens, check: Callable[[], None], shared: int = 0) -> Any:
+        """The hidden states [length, hidden size] at every position of one row; the rest as `read`. In one pass, unless
+        its first `shared` tokens are read as a kept prefix.
 
-        The result is all that is kept of the pass: the caller may hold 16,384 of them, and should hold them once.
+        The result is all that is held of the pass: the caller may hold 16,384 of them, and should hold them once.
         """
         import torch
 
         with torch.inference_mode():
+            if self._kept is None or not shared:
+                check()
+                return self._pass(self._upload([tokens])[0], 0, None, ALL)[0]
+            node = self._kept.read(tokens[:shared], check)
             check()
-            uploaded, _ = self._upload([tokens])
-            return self._pass(uploaded, 0, None, ALL)[0]
+            rest = self._pass(self._upload([tokens[shared:]])[0], shared, self._kept.restore(node), ALL)[0]
+            return torch.cat([*(step.hidden for step in node.path), rest])
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -402,6 +410,10 @@ class Qwen35:
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache, None)
 
+    def _extend_and_read(self, cache: Any, tokens: NDArray[Any], before: int) -> Any:
+        """As `_extend`; the hidden states [tokens, size]."""
+        return self._pass(self._upload([tokens])[0], before, cache, ALL)[0]
+
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
 
@@ -414,16 +426,7 @@ class Qwen35:
             free, _ = torch.cuda.mem_get_info(self.device)
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             budget = min(budget, free // 2)
-        config, size = self._model.config, self.dtype.itemsize
-        attention = config.layer_types.count("full_attention")
-        linear = config.num_hidden_layers - attention
-        # The keys and values of the state are views until the ends are appended to them.
-        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
-        keys = config.linear_num_key_heads * config.linear_key_head_dim
-        values = config.linear_num_value_heads * config.linear_value_head_dim
-        recurrent = values * config.linear_key_head_dim * 4
-        convolution = (2 * keys + values) * config.linear_conv_kernel_dim * size
-        return max(1, int(budget // (keys_and_values + linear * (recurrent + convolution))))
+        return max(1, budget // forks.bytes_of(self._model.config, self.dtype.itemsize, tokens, longest))
 
     # What every pass does
 
