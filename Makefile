@@ -27,6 +27,7 @@ install: $(VENV)/base.stamp
 
 $(VENV)/base.stamp: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the packages of requirements.lock into $(VENV), once; this takes a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
