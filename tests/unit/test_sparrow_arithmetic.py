@@ -82,22 +82,26 @@ def asked(question: dict[str, Any]) -> tuple[str, str, list[str]]:
 
 
 def test_probabilities_are_the_packages_to_the_last_bit(package: Decider) -> None:
-    """Alone, in the company of 23 other requests, and when the questions are known."""
+    """300 requests: alone, in random company of random size, and when the questions are known."""
     own = Decider.load(str(ROBOT if package.static.kv else GENERAL)).static
     model = StaticModel(own, WordPieces(own.tok).ids)
     requests, expected = [], []
-    for seed in range(24):
+    for seed in range(300):
         state, questions = generated(seed)
         text = sparrow_decider._content(state) + f"\nbattery: {seed}%"
         requests.append((text, package.static.tok.encode(text, 10**9), [asked(each) for each in questions.values()]))
         expected.append([package.probs(text, each)[3] for each in questions.values()])
-    for _ in range(2):
-        together = model.probabilities(requests)
-        alone = [model.probabilities([each])[0] for each in requests]
-        for one, other, theirs in zip(together, alone, expected, strict=True):
-            for a, b, c in zip(one, other, theirs, strict=True):
-                assert np.array_equal(a, c)
-                assert np.array_equal(b, c)
+    choice = random.Random(8)
+    order = list(range(len(requests)))
+    for size in (1, 32):
+        choice.shuffle(order)
+        left = list(order)
+        while left:
+            number = choice.randint(1, size)
+            company, left = left[:number], left[number:]
+            for at, found in zip(company, model.probabilities([requests[at] for at in company]), strict=True):
+                for mine, theirs in zip(found, expected[at], strict=True):
+                    assert np.array_equal(mine, theirs)
 
 
 def test_what_is_kept_of_questions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
