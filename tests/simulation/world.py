@@ -175,7 +175,9 @@ class World:
         log: Any = SimpleNamespace(lost=0)
         reports = Reports(life, lane, log, listeners, self.fleet, self.slot, self.orders.swaps, deaths)
         Management(life, lane, console, self.fleet, self.slot, self.orders, reports)
-        silent: Any = mock.Mock()
+        silent: Any = SimpleNamespace(
+            look=lambda: None, alive=lambda: None, ready=lambda text: None, stopping=lambda text: None
+        )
         self.life = life
         self._supervisor = Supervisor(
             Parts(
@@ -258,6 +260,8 @@ def installed(world: Callable[[], World]) -> Iterator[None]:
             "executor_host.supervision.host_slot.aside": aside,
             "executor_host.supervision.hosts.aside": aside,
             "executor_host.supervision.fleet.aside": aside,
+            "executor_host.supervision.host_slot.resident_bytes": lambda pid: 0,
+            "executor_host.supervision.front_slot.resident_bytes": lambda pid: 0,
             "executor_host.supervision.server.stop_signals": mock.Mock(),
         }.items():
             stack.enter_context(mock.patch(name, stand_in))
