@@ -19,7 +19,15 @@ from protocol.states import RequestEvent
 from tests.helpers.asking import Asking
 
 if TYPE_CHECKING:
+    from frontend.runtime.admission import Permit
     from tests.simulation.world import World
+
+
+class Question(Asking):
+    """A request whose body is its own: equal bodies that end hosts are refused after a while."""
+
+    async def upload(self, permit: Permit) -> bytes:
+        return repr(self._asked.state).encode()
 
 
 class SimulatedFront(ProcessHandle):
@@ -77,7 +85,7 @@ class SimulatedFront(ProcessHandle):
     async def _ask(self, model: str, number: int, units: int, timeout_s: float) -> str:
         record = self.server.requests.begin("id")
         question = Noul("q", "is it?", None)
-        asking = Asking(DecisionRequest(model, [number, units], (question,)), 10, max(1, int(timeout_s * 1000)))
+        asking = Question(DecisionRequest(model, [number, units], (question,)), 10, max(1, int(timeout_s * 1000)))
         event = RequestEvent.FAIL
         try:
             await pipeline.answered(self.server, asking, record, record.observe)

@@ -70,10 +70,11 @@ def events_of(seed: int) -> tuple[Event, ...]:
     choose = random.Random(f"events {seed}")
     count = choose.randint(20, 90)
     kinds = choose.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
-    made = (Event(choose.uniform(0, STORM_S), kind, *(choose.random() for _ in range(4))) for kind in kinds)
-    return tuple(
-        sorted(Event(*(round(value, 4) if isinstance(value, float) else value for value in one)) for one in made)
+    made = (
+        Event(round(choose.uniform(0, STORM_S), 3), kind, *(choose.randrange(1000) / 1000 for _ in range(4)))
+        for kind in kinds
     )
+    return tuple(sorted(made))
 
 
 class BoundedLoop(VirtualTimeLoop):
