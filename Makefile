@@ -18,7 +18,7 @@ help:
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
 	@echo "make chaos    minutes of random load and faults, then an audit"
-	@echo "make bench    measure against a bare aiohttp and a bare ZeroMQ split (needs wrk)"
+	@echo "make bench    measure beside a bare aiohttp + ZeroMQ split, mosec, LitServe and transformers serve (25 minutes)"
 	@echo "make readme   ask what README asks, and write the answers and figures into it"
 	@echo "make models   measure the small models, and write the table of docs/models.md"
 	@echo "make install  only create $(VENV) with what serving needs"
@@ -27,6 +27,7 @@ install: $(VENV)/base.stamp
 
 $(VENV)/base.stamp: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the packages of requirements.lock into $(VENV), once; this takes a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
@@ -115,8 +116,16 @@ format: $(VENV)/lint.stamp
 chaos: $(VENV)/test.stamp
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-bench: $(VENV)/test.stamp
+bench: $(VENV)/test.stamp $(VENV)/peers/mosec
+	command -v wrk > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq --yes --no-install-recommends wrk > /dev/null; }
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.throughput --write && $(BIN)/python -m benchmarks.growth)
+
+# The servers that framehost is measured beside, away from what it is tested with.
+$(VENV)/peers/mosec: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/peers mosec==0.9.8 litserve==0.2.19
+	touch $@
 
 readme: $(VENV)/base.stamp
 	$(BIN)/framehost fetch minilm > /dev/null

@@ -37,16 +37,17 @@ def missing() -> str | None:
     return None
 
 
-def run(url: str, body: Path, *, connections: int, seconds: int) -> Load:
-    """Load `url` for `seconds`. Raises `LoadFailed` on the first error seen."""
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(SCRIPT), url]
+def run(url: str, bodies: Path, *, connections: int, seconds: int, first: int = 0) -> Load:
+    """Load `url` for `seconds` with the `bodies` of a file, one in each line, in turn from the `first` one on. Raises
+    `LoadFailed` on the first error seen."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "120s", "-s", str(SCRIPT), url]
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
-        timeout=seconds + 60,
-        env={**os.environ, "BENCH_BODY": str(body)},
+        timeout=seconds + 180,
+        env={**os.environ, "BENCH_BODY": str(bodies), "BENCH_FIRST": str(first)},
     )
     found = re.search(r"^BENCH (.*)$", done.stdout, re.MULTILINE)
     if found is None:

@@ -104,6 +104,12 @@ class RowsRequest:
         """All of its tokens as one row: they travel unpadded, and their reader packs rows of like length."""
         return "rows", 1, len(self.tokens)
 
+    def split(self) -> tuple[list[NDArray[np.int32]], list[int]]:
+        """The rows, and the question of each."""
+        ends = self.lengths.cumsum().tolist()
+        rows = [self.tokens[end - length : end] for end, length in zip(ends, self.lengths.tolist(), strict=True)]
+        return rows, self.questions.tolist()
+
     def to_wire(self) -> dict[str, Any]:
         """Four arrays, out of band when they are large, and a number."""
         return {

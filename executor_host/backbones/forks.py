@@ -45,3 +45,16 @@ def _repeated(value: Any, rows: int) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.repeat(rows, *[1] * (value.dim() - 1)) if rows > 1 else value.clone()
+
+
+def bytes_of(config: Any, size: int, tokens: int, longest: int) -> int:
+    """Memory of one row that goes on from a state of `tokens` tokens by at most `longest`, in a Qwen3.5 of `config`
+    whose values have `size` bytes. The keys and values of the state are views until the row's own are appended."""
+    attention = config.layer_types.count("full_attention")
+    linear = config.num_hidden_layers - attention
+    keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
+    keys = config.linear_num_key_heads * config.linear_key_head_dim
+    values = config.linear_num_value_heads * config.linear_value_head_dim
+    recurrent = values * config.linear_key_head_dim * 4
+    convolution = (2 * keys + values) * config.linear_conv_kernel_dim * size
+    return int(keys_and_values + linear * (recurrent + convolution))

@@ -43,7 +43,9 @@ class Node:
     pieces: tuple[_Piece, ...]
     """One for each layer."""
     size: int
-    """Bytes of the pieces."""
+    """Bytes of the pieces, and of `hidden`."""
+    hidden: Any = None
+    """What reading this node's own tokens has returned: hidden states [tokens, size] where all positions are read."""
     children: dict[bytes, Node] = field(default_factory=dict)
     found: bool = True
     """Whether the tree still has it."""
@@ -78,12 +80,13 @@ class KeptPrefixes:
         limit: int,
         segment: int,
         make_cache: Callable[[], Any],
-        advance: Callable[[Any, NDArray[Any], int], None],
+        advance: Callable[[Any, NDArray[Any], int], Any],
     ) -> None:
         """`limit`: bytes of all nodes together. `segment`: S, in tokens. `make_cache`: an empty cache of the model.
 
         `advance(cache, tokens, before)` runs the model over `tokens` (one dimension) that follow the `before` tokens in
-        `cache`, and extends that cache. Raises `ValueError` for a limit or a segment below 1.
+        `cache`, and extends that cache; what it returns, a tensor or None, is kept with them. Raises `ValueError` for a
+        limit or a segment below 1.
         """
         if limit < 1 or segment < 1:
             raise ValueError("kept prefixes need at least a byte and a token")
@@ -133,8 +136,8 @@ class KeptPrefixes:
                 check()
                 if cache is None:
                     cache = self.restore(node)
-                self._advance(cache, part, start)
-                child = self._keep(node, key, start + len(part), cache)
+                hidden = self._advance(cache, part, start)
+                child = self._keep(node, key, start + len(part), cache, hidden)
             else:
                 found += len(part)
             node = child
@@ -163,10 +166,11 @@ class KeptPrefixes:
         self._nodes.clear()
         self._bytes = 0
 
-    def _keep(self, parent: Node, key: bytes, tokens: int, cache: Any) -> Node:
+    def _keep(self, parent: Node, key: bytes, tokens: int, cache: Any, hidden: Any) -> Node:
         pieces = tuple(_piece(layer, parent.tokens) for layer in cache.layers)
         size = sum(tensor.nbytes for piece in pieces for tensor in piece.tensors)
-        node = Node(parent, key, tokens, pieces, size, found=parent is self._root or parent.found)
+        size += 0 if hidden is None else hidden.nbytes
+        node = Node(parent, key, tokens, pieces, size, hidden, found=parent is self._root or parent.found)
         if node.found:
             parent.children[key] = node
             self._nodes[id(node)] = node

@@ -1,8 +1,8 @@
-"""Which rows of one request go through the model together. Pure planning: lengths in, ranges of rows out.
+"""Which rows go through the model together. Pure planning: lengths in, ranges of rows out.
 
-Rows keep their order and a group is never filled from another request, so an answer depends on its own
-request alone. Rows of a group are padded on the right to the longest one; a causal model reads every row
-before its padding, so what the padding holds cannot reach an answer.
+Rows keep their order, and a group is filled from another request only in a batch, which the operator has switched on:
+else an answer depends on its own request alone. Rows of a group are padded on the right to the longest one; a causal
+model reads every row before its padding, so what the padding holds cannot reach an answer.
 
 Source: the family's published runtime, decider-ai 1.8.1.
 """
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 MAX_ROWS: Final = 4
 """Most rows of a packed group. With 8 the published native worker left its own gate of 0.02 in probability on
@@ -59,3 +62,16 @@ def groups(
     if lengths:
         found.append(range(start, len(lengths)))
     return found
+
+
+def distinct(rows: Sequence[NDArray[np.int32]]) -> tuple[list[int], list[int]]:
+    """Which rows are the first of their kind, and the place of each row's kind among these."""
+    kinds: dict[bytes, int] = {}
+    first: list[int] = []
+    places: list[int] = []
+    for index, row in enumerate(rows):
+        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(first))
+        if place == len(first):
+            first.append(index)
+        places.append(place)
+    return first, places

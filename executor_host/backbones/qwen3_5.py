@@ -53,6 +53,9 @@ model takes a pass on a GPU for; on a CPU, where nothing waits for a launch, one
 RECORDED_TOKENS: Final = 8_192
 """Passes of more tokens, padding included, are not recorded as CUDA graphs: launching is no part of their time."""
 
+JOINT_UNITS: Final = 32
+"""Requests whose rows are read together; `max_rows` and `max_tokens` bound the passes."""
+
 ALL: Final = "all"
 """Of a pass: every position is read."""
 
@@ -76,6 +79,8 @@ class Settings:
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
     """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+    every_position: bool = False
+    """Whether what is kept is for `read_all`, which needs the hidden states of a prefix as well."""
 
 
 def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
@@ -135,7 +140,8 @@ class Qwen35:
         self._kept: kept.KeptPrefixes | None = None
         if settings.kept_bytes:
             segment = kept.SEGMENT_TOKENS[kind] if settings.segment is None else settings.segment
-            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, self._extend)
+            extend = self._extend_and_read if settings.every_position else self._extend
+            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, extend)
         self._graphs: Graphs | None = None
         if settings.graphs:
             if kind != "cuda":
@@ -198,7 +204,7 @@ class Qwen35:
         """
         import torch
 
-        distinct, places = distinct_rows(rows)
+        distinct, places = packing.distinct(rows)
         if len(distinct) == len(rows):
             return self._read(rows, questions, check, shared)
         reading = self._read([rows[row] for row in distinct], [questions[row] for row in distinct], check, shared)
@@ -231,17 +237,60 @@ class Qwen35:
             hidden = self._independent(rows, check, max_rows=settings.max_rows if packed else 1)
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
 
-    def read_all(self, tokens: Tokens, check: Callable[[], None]) -> Any:
-        """The hidden states [length, hidden size] at every position of one row, in one pass; the rest as `read`.
+    @property
+    def joint_units(self) -> int:
+        """How many requests `read_many` reads together: one where rows are read alone, by their mode or because
+        prefixes are kept."""
+        return JOINT_UNITS if self._kept is None and self._settings.execution in ("packed", "auto") else 1
 
-        The result is all that is kept of the pass: the caller may hold 16,384 of them, and should hold them once.
+    def read_many(self, requests: Sequence[tuple[Sequence[Tokens], Sequence[int]]]) -> list[Reading]:
+        """As `read` of the rows and questions of each, in order, within 1e-5 in float32.
+
+        Rows of requests whose own rows share nothing worth while go through the model together, those of like length
+        beside each other; another request is read by itself.
+        """
+        import torch
+
+        readings: dict[int, Reading] = {}
+        joint: list[Tokens] = []
+        for at, (rows, questions) in enumerate(requests):
+            plan = prefix.plan(rows, questions) if self._settings.execution == "auto" else None
+            if self.joint_units == 1 or (plan is not None and plan.worthwhile):
+                readings[at] = self.read(rows, questions, lambda: None)
+            else:
+                joint += rows
+        distinct, places = packing.distinct(joint)
+        order = sorted(range(len(distinct)), key=lambda place: len(joint[distinct[place]]))
+        at_once = [joint[distinct[place]] for place in order]
+        with torch.inference_mode():
+            hidden = self._independent(at_once, lambda: None, max_rows=self._settings.max_rows) if joint else []
+            read = torch.cat(hidden)[np.argsort(order)[places]] if hidden else None
+        start = 0
+        for at, (rows, _) in enumerate(requests):
+            if at not in readings:
+                assert read is not None
+                own, start = read[start : start + len(rows)], start + len(rows)
+                total = sum(len(rows[row]) for row in packing.distinct(rows)[0])
+                readings[at] = Reading(own, "packed", total)
+                self._auto_independent_requests += self._settings.execution == "auto"
+        return [readings[at] for at in range(len(requests))]
+
+    def read_all(self, tokens: Tokens, check: Callable[[], None], shared: int = 0) -> Any:
+        """The hidden states [length, hidden size] at every position of one row; the rest as `read`. In one pass, unless
+        its first `shared` tokens are read as a kept prefix.
+
+        The result is all that is held of the pass: the caller may hold 16,384 of them, and should hold them once.
         """
         import torch
 
         with torch.inference_mode():
+            if self._kept is None or not shared:
+                check()
+                return self._pass(self._upload([tokens])[0], 0, None, ALL)[0]
+            node = self._kept.read(tokens[:shared], check)
             check()
-            uploaded, _ = self._upload([tokens])
-            return self._pass(uploaded, 0, None, ALL)[0]
+            rest = self._pass(self._upload([tokens[shared:]])[0], shared, self._kept.restore(node), ALL)[0]
+            return torch.cat([*(step.hidden for step in node.path), rest])
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
@@ -361,6 +410,10 @@ class Qwen35:
         uploaded, _ = self._upload([tokens])
         self._pass(uploaded, before, cache, None)
 
+    def _extend_and_read(self, cache: Any, tokens: NDArray[Any], before: int) -> Any:
+        """As `_extend`; the hidden states [tokens, size]."""
+        return self._pass(self._upload([tokens])[0], before, cache, ALL)[0]
+
     def _forks(self, tokens: int, longest: int) -> int:
         """How many rows may go on from a state of `tokens` tokens at a time, at least one.
 
@@ -373,16 +426,7 @@ class Qwen35:
             free, _ = torch.cuda.mem_get_info(self.device)
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             budget = min(budget, free // 2)
-        config, size = self._model.config, self.dtype.itemsize
-        attention = config.layer_types.count("full_attention")
-        linear = config.num_hidden_layers - attention
-        # The keys and values of the state are views until the ends are appended to them.
-        keys_and_values = 2 * attention * config.num_key_value_heads * config.head_dim * (tokens + longest) * size
-        keys = config.linear_num_key_heads * config.linear_key_head_dim
-        values = config.linear_num_value_heads * config.linear_value_head_dim
-        recurrent = values * config.linear_key_head_dim * 4
-        convolution = (2 * keys + values) * config.linear_conv_kernel_dim * size
-        return max(1, int(budget // (keys_and_values + linear * (recurrent + convolution))))
+        return max(1, budget // forks.bytes_of(self._model.config, self.dtype.itemsize, tokens, longest))
 
     # What every pass does
 
@@ -450,16 +494,3 @@ def load(
     if adapt is not None:
         adapt(text)
     return Qwen35(text.to(target), settings)
-
-
-def distinct_rows(rows: Sequence[Tokens]) -> tuple[list[int], list[int]]:
-    """Which rows are the first of their kind, and the place of each row's kind among these."""
-    kinds: dict[bytes, int] = {}
-    distinct: list[int] = []
-    places: list[int] = []
-    for index, row in enumerate(rows):
-        place = kinds.setdefault(np.ascontiguousarray(row).tobytes(), len(distinct))
-        if place == len(distinct):
-            distinct.append(index)
-        places.append(place)
-    return distinct, places

@@ -40,13 +40,13 @@ def variables(configured: int | None, share: int, environment: Mapping[str, str]
     """What to set for a host: what its model says, else its `share`. How its threads wait is left alone where the
     server's environment says it.
 
-    numpy's OpenBLAS has one thread unless the model says more: at the end of every product its threads wait for each
-    other by turning round, whatever they are told, and a default model that starts beside other work took four times
-    the processor time with two of them.
+    numpy's OpenBLAS has one thread: at the end of every product its threads wait for each other by turning round,
+    whatever they are told, and a default model that starts beside other work took four times the processor time with
+    two of them. Who computes with numpy gives each thread texts of its own (executors/embedding/numpy_encoder.py).
     """
     threads = configured or share
     waiting = {name: value for name, value in WAITING.items() if name not in environment}
-    return {**dict.fromkeys(COUNTS, str(threads)), "OPENBLAS_NUM_THREADS": str(configured or 1), **waiting}
+    return {**dict.fromkeys(COUNTS, str(threads)), "OPENBLAS_NUM_THREADS": "1", **waiting}
 
 
 def processors(ours: Path = OURS, cgroups: Path = CGROUPS) -> int:

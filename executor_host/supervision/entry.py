@@ -8,6 +8,7 @@ the error would otherwise be an ImportError from the middle of foreign code.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -16,7 +17,8 @@ from pathlib import Path
 from executor_host.supervision import output, stop_signals
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("supervisor", "protocol", "frontend")
+PROGRAM = "supervisor"
+OURS = (PROGRAM, "protocol", "frontend")
 
 STDERR = 2
 
@@ -94,9 +96,9 @@ def _run() -> int:
 
         print(f"framehost {metadata.version('framehost')}")
         return 0
-    import supervisor
-
-    return supervisor.main()
+    # By name, as Python's own scripts start a program: this room knows which one it is, and not what is in it.
+    status: int = importlib.import_module(PROGRAM).main()
+    return status
 
 
 if __name__ == "__main__":

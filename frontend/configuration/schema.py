@@ -31,8 +31,9 @@ DEFAULT_LEASE_S: Final = 10.0
 _ORIGIN: Final = r"\Ahttps?://[a-z0-9.\[\]:-]+\Z"
 """As a browser sends it: scheme, host in lower case, perhaps a port, and no slash at the end."""
 
-_HOST_NAME: Final = r"\A(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\Z"
-"""As a client may have it in `Host`, without a port; an underscore is none of DNS's, and service names have it."""
+_HOST_NAME: Final = r"\A(?=.{1,253}\Z)\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\Z"
+"""As a client may have it in `Host`, without a port; an underscore is none of DNS's, and service names have it. With a
+dot before it: all names below it."""
 
 _SECONDS: Final = Meta(gt=0, le=MAX_SECONDS, description=f"seconds above 0 and at most {MAX_SECONDS}")
 _BYTES: Final = Meta(ge=1, le=MAX_AMOUNT, description=f"bytes above 0 and at most {MAX_AMOUNT}")
@@ -83,7 +84,10 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
     allowed_hosts: Annotated[
         tuple[
-            Annotated[str, Meta(pattern=_HOST_NAME, description="a host name without a port, as judge.example")], ...
+            Annotated[
+                str, Meta(pattern=_HOST_NAME, description="a host name without a port, as judge.example or .example")
+            ],
+            ...,
         ],
         Meta(description="a list of host names, as framehost.example"),
     ] = ()

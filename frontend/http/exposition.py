@@ -176,6 +176,7 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
                 late.add_metric([model.name, str(replica.replica)], replica.link.late + replica.link.unknown)
     yield from (depth, running, abandoned, staged, joined, batches, units, saved, dropped, hostless, late)
     yield from _answer_caches(statistics)
+    yield from _kept_prefixes(statistics)
 
 
 def _answer_caches(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
@@ -193,6 +194,27 @@ def _answer_caches(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         asked.add_metric([model.name, "miss"], kept.misses)
         evicted.add_metric([model.name], kept.evicted)
     yield from (held, most, asked, evicted)
+
+
+def _kept_prefixes(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
+    held = GaugeMetricFamily("framehost_kept_prefix_bytes", "Bytes of prefixes that a host keeps.", labels=REPLICA)
+    most = GaugeMetricFamily("framehost_kept_prefix_limit_bytes", "Bytes of prefixes kept at most.", labels=REPLICA)
+    asked = CounterMetricFamily(
+        "framehost_kept_prefix_lookups", "Prefixes looked for, by result.", labels=[*REPLICA, "result"]
+    )
+    spared = CounterMetricFamily("framehost_kept_prefix_tokens", "Tokens that were not read again.", labels=REPLICA)
+    evicted = CounterMetricFamily("framehost_kept_prefix_evicted", "Segments dropped for others.", labels=REPLICA)
+    for model in statistics:
+        for replica in model.replicas:
+            if replica.kept:
+                labels = [model.name, str(replica.replica)]
+                held.add_metric(labels, replica.kept.get("bytes", 0))
+                most.add_metric(labels, replica.kept.get("limit_bytes", 0))
+                asked.add_metric([*labels, "hit"], replica.kept.get("hits", 0))
+                asked.add_metric([*labels, "miss"], replica.kept.get("misses", 0))
+                spared.add_metric(labels, replica.kept.get("kept_tokens", 0))
+                evicted.add_metric(labels, replica.kept.get("evicted", 0))
+    yield from (held, most, asked, spared, evicted)
 
 
 def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ any page that a browser on this machine has open. The browser says in `Host` whi
     localhost and what ends in .localhost           yes: browsers ask no name server for these
     host.docker.internal, host.containers.internal  yes: what a container calls the machine it is on
     none, or an empty one                           yes: every browser sends one
-    a name in `allowed_hosts`                       yes
+    a name in `allowed_hosts`                       yes; .example.com there is every name below example.com
     anything else                                   403
 """
 
@@ -46,6 +46,8 @@ def is_own(host: str, allowed: Collection[str]) -> bool:
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
         if name in OWN or name in allowed or name.endswith(".localhost"):
+            return True
+        if any(each.startswith(".") and name.endswith(each) for each in allowed):
             return True
         ipaddress.ip_address(name)
     except ValueError:

@@ -319,9 +319,11 @@ def _not_utf8(body: bytes, position: int) -> InvalidRequest:
 
 
 def _not_json(body: bytes, error: json.JSONDecodeError) -> InvalidRequest:
-    if b"\x00" in body[:4]:
+    start = body[:4]
+    if 2 * start.count(0) >= len(start) > 0:  # a single NUL is a byte too much, in UTF-8
         return _invalid("the body is not JSON in UTF-8; it looks like UTF-16 or UTF-32")
     if not body.strip():
         return _invalid("the body is empty, a JSON object is expected")
     place = f"line {error.lineno} column {error.colno}"
-    return InvalidRequest.at((error.pos,), f"the body is not JSON: {error.msg} at {place}", "json_invalid")
+    what = "a NUL byte" if error.doc[error.pos : error.pos + 1] == "\0" else error.msg.removesuffix(" at")
+    return InvalidRequest.at((error.pos,), f"the body is not JSON: {what} at {place}", "json_invalid")

@@ -172,14 +172,15 @@ class BatchScheduler(UnitQueue):
                 self._started(told)
 
     def _send(self, batch: dict[Dispatch[Any], None], begun: list[tuple[Dispatch[Any], Told]]) -> None:
-        """Flush what the start callables have collected. If that fails, the units end that are still in it."""
+        """Flush what the start callables have collected. If that fails, the units end that are still in it. Those that
+        were not sent leave `begun`."""
+        ended = {unit for unit, _ in begun if unit not in batch}
         try:
             self._flush()
         except BaseException as error:
-            unsent = tuple(batch)
-            begun[:] = [(unit, told) for unit, told in begun if unit not in batch]
-            for unit in unsent:
+            for unit in tuple(batch):
                 unit.fail(twin(error))
+        begun[:] = [(unit, told) for unit, told in begun if unit in batch or unit in ended]
 
     def __repr__(self) -> str:
         running = " ".join(f"#{unit.number}" for unit in self._running) or "nothing"

@@ -93,7 +93,7 @@ class UnitQueue(Places, ABC):
         start: Callable[[Dispatch[T]], None],
         *,
         shape: Shape | None = None,
-        digest: bytes | None = None,
+        digest: Callable[[], bytes | None] | None = None,
     ) -> T:
         """Wait for the permit, have `start` send the unit, and return what ends it.
 
@@ -104,9 +104,9 @@ class UnitQueue(Places, ABC):
         and kept until the unit's end; what it raises goes to the caller and the unit counts as
         not dispatched.
 
-        `shape`: what it is to a batch. `digest`: two units of equal digests are the same work, and the later one
-        waits for what the earlier one is answered, unless no caller waits for that one any more; None: nothing equals
-        it.
+        `shape`: what it is to a batch. `digest` makes what two units of the same work have in common, and the later
+        one waits for what the earlier one is answered, unless no caller waits for that one any more; None, or what
+        makes None: nothing equals it. It is called at most once, now or when another unit comes.
 
         Cancelled while waiting: the unit is removed and never dispatched. Cancelled after
         dispatch: CancelledError at once, `on_abandoned` callbacks called, permit and clone
@@ -392,8 +392,7 @@ class UnitQueue(Places, ABC):
     def _unit_ended(self, unit: Dispatch[T], result: T | None, error: BaseException | None) -> None:
         """Deliver, then let the clone go, then pass the permit on: the next unit finds everything released."""
         self._release(unit)
-        if unit.digest is not None:
-            self._forget(unit)
+        self._forget(unit)
         joined, unit.joined = unit.joined, None
         try:
             if not unit.deliver(ENDED, result, error):

@@ -9,6 +9,7 @@ permit is retained by the request's context, and goes back when its last owner i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from frontend.errors import QueueFull
@@ -105,13 +106,16 @@ async def execute(
     for index, unit in enumerate(prepared.units):
         payload: Payload = unit  # type: ignore[assignment]
         fields = payload.to_wire()
-        digest = equal.digest(identity, fields) if shares and deployment.slot_shares else None
+        digested = None
+        if shares and deployment.shares:
+            digested = functools.cache(functools.partial(equal.digest, identity, fields))
         if replica is None:
-            replica = choose(deployment, identity, digest)
+            replica = choose(deployment, identity, digested)
         if replica is None or replica.identity != identity:
             raise replaced(deployment.name)
         answers = deployment.answers
-        known = answers.get(digest) if digest is not None and answers.on else None
+        digest = digested() if digested is not None and answers.on else None
+        known = answers.get(digest) if digest is not None else None
         if known is not None:
             replica.scheduler.admit_answered(context)
             record.unit_known()
@@ -122,17 +126,17 @@ async def execute(
                 record.request_id,
                 check,
                 shape=shapes.of(payload, fields) if deployment.batches and not alone else None,
-                digest=digest if deployment.joins else None,
+                digest=digested if deployment.joins else None,
             )
             record.unit_done()
             known = deployment.last_output = output.values
-            if digest is not None and answers.on and deployment.identity == identity:
+            if digest is not None and deployment.identity == identity:
                 answers.put(digest, known)
         outputs.append(family.absorb(prepared, index, known))
     return outputs
 
 
-def choose(deployment: Deployment, identity: str, digest: bytes | None = None) -> Replica | None:
+def choose(deployment: Deployment, identity: str, digest: Callable[[], bytes | None] | None = None) -> Replica | None:
     """The one where equal work waits or is executed; else the least loaded replica that is ready, else that may be
     again; of equals the one that was chosen last the longest time ago. None when none has these weights."""
     replicas = deployment.replicas
@@ -141,9 +145,9 @@ def choose(deployment: Deployment, identity: str, digest: bytes | None = None) -
         return None
     if len(fit) == 1:
         return fit[0]
-    if digest is not None:
+    if digest is not None and (digested := digest()) is not None:
         for replica in fit:
-            if replica.scheduler.has_equal(digest):
+            if replica.scheduler.has_equal(digested):
                 return replica
     chosen = min(
         fit,

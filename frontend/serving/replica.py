@@ -16,7 +16,7 @@ import enum
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import zmq
@@ -51,6 +51,8 @@ class Availability(enum.Enum):
     ABSENT = "absent"
     """There is no host, and a request that needs one has it started."""
 
+
+KEPT_COUNTS: Final = ("hits", "misses", "kept_tokens", "evicted", "bytes", "limit_bytes")
 
 _FAILED: Final = Availability.FAILED  # see `frontend.runtime.admission`
 
@@ -107,6 +109,7 @@ class Replica:
         self._link: HostLink | None = None
         self._linked: HostUp | None = None
         self._earlier: EarlierWork | None = None
+        self._kept: Mapping[str, int] = {}
         self._stopping = False
 
     @property
@@ -153,6 +156,7 @@ class Replica:
         self._linked = up
         self.greeting = True
         self._link = link
+        self._kept = {}
         if self.availability in (Availability.FAILED, Availability.ABSENT):
             self.availability = Availability.RESTARTING
         self._on_change()
@@ -298,7 +302,7 @@ class Replica:
         check: Callable[[], None] = lambda: None,
         *,
         shape: Shape | None = None,
-        digest: bytes | None = None,
+        digest: Callable[[], bytes | None] | None = None,
     ) -> Outputs:
         """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
         read and never written: equal units get the same. Errors and cancellation are those of
@@ -317,7 +321,10 @@ class Replica:
             send = link.collect if self._collects else link.send
             send(dispatch, fields, budget_ms, request_id)
 
-        return await self.scheduler.run_with_context(context, start, shape=shape, digest=digest)
+        outputs = await self.scheduler.run_with_context(context, start, shape=shape, digest=digest)
+        if "statistics" in outputs.values:
+            self._kept = kept_counts(outputs.values["statistics"])
+        return outputs
 
     def _flush(self) -> None:
         """Send the batch that was collected, to the host that it was collected for: all of it is one step."""
@@ -353,10 +360,20 @@ class Replica:
             scheduler=self.scheduler.statistics(),
             link=None if self._link is None else self._link.statistics(),
             host={} if self._link is None else self._link.report,
+            kept={} if self._link is None else self._kept,
         )
 
     def __repr__(self) -> str:
         return f"<Replica {self._name!r} {self.number} {self.availability.value} {self.scheduler!r}>"
+
+
+def kept_counts(statistics: object) -> Mapping[str, int]:
+    """The counts of kept prefixes in a host's statistics, as `backbones.kept` makes them. What is no count is left out:
+    it is a host that says so."""
+    kept = statistics.get("kept") if isinstance(statistics, Mapping) else None
+    if not isinstance(kept, Mapping):
+        return {}
+    return {name: kept[name] for name in KEPT_COUNTS if type(kept.get(name)) is int and kept[name] >= 0}
 
 
 def unavailable_text(name: str, availability: Availability, *, stopping: bool) -> str:

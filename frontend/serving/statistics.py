@@ -25,6 +25,8 @@ class ReplicaStatistics:
     link: LinkStatistics | None
     host: Mapping[str, Any]
     """What the host last said of itself; empty until it was asked."""
+    kept: Mapping[str, int]
+    """Counts of the prefixes that its host keeps, as its last answer had them; empty where none are kept."""
 
 
 @dataclass(frozen=True, slots=True)

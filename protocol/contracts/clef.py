@@ -19,6 +19,8 @@ OPTIONS: Final = OptionTable(
         Option("truncate", bool, False, "cut the end of a state that is too long instead of refusing it"),
         placement.DEVICE,
         placement.DTYPE,
+        placement.PREFIX_CACHE,
+        placement.PREFIX_SEGMENT,
     )
 )
 

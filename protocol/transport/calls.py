@@ -10,7 +10,7 @@ Nothing here blocks, and nothing drops a message in silence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
@@ -18,7 +18,8 @@ import zmq.backend
 
 from protocol.tensors import Buffer
 
-_send, _recv, _get = zmq.backend.Socket.send, zmq.backend.Socket.recv, zmq.backend.Socket.get
+_send, _recv = zmq.backend.Socket.send, zmq.backend.Socket.recv
+_get: Callable[[zmq.Socket[bytes], int], int] = zmq.backend.Socket.get  # type: ignore[assignment] # of a number, a number
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _NOBLOCK: Final = int(zmq.NOBLOCK)
@@ -30,6 +31,14 @@ def send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
     for frame in frames[:-1]:
         _send(socket, frame, _MORE)
     _send(socket, frames[-1], _NOBLOCK)
+
+
+def send_and_look(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> bool:
+    """As `send`; whether a message is there, of which sending may have swallowed the edge."""
+    for frame in frames[:-1]:
+        _send(socket, frame, _MORE)
+    _send(socket, frames[-1], _NOBLOCK)
+    return bool(_get(socket, _EVENTS) & _POLLIN)
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[bytes]:
@@ -47,4 +56,4 @@ def receive(socket: zmq.Socket[bytes]) -> list[bytes]:
 
 def readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message is there. A tenth of the price of the exception for "nothing there"."""
-    return bool(int(_get(socket, _EVENTS)) & _POLLIN)
+    return bool(_get(socket, _EVENTS) & _POLLIN)

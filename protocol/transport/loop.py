@@ -24,7 +24,7 @@ import zmq
 from protocol.curve import Security
 from protocol.tensors import Buffer
 from protocol.transport import monitor, sockets
-from protocol.transport.calls import readable, receive, send
+from protocol.transport.calls import readable, receive, send, send_and_look
 
 TURN_MESSAGES: Final = 64
 """Messages that one socket may read in one turn of the loop. Reading one and dropping it takes some 20 microseconds,
@@ -63,9 +63,10 @@ class LoopSocket:
         """Send now or raise `zmq.ZMQError` (full, unreachable, closed). Never blocks, never drops in silence."""
         if self._pid != os.getpid():
             raise RuntimeError("this socket belongs to the process that forked this one")
-        send(self._socket, frames)
-        # Inside `_read` the loop looks again by itself.
-        if not self._reading and readable(self._socket):
+        if self._reading:
+            # The loop looks again by itself.
+            send(self._socket, frames)
+        elif send_and_look(self._socket, frames):
             self._loop.call_soon(self._read)
 
     def bind(self, address: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import DESK, GUARD_MS, KEY, PHONE, Visit
 from tests.process.conftest import short_directory
@@ -58,6 +58,23 @@ def test_the_example_is_answered_at_once_and_nothing_is_loaded_from_elsewhere(vi
     )
     expect(page.locator("#cost")).to_contain_text(re.compile(r"sparrow · \d+ tokens · .* ms from here · queue "))
     assert {url.split("/")[2] for url in visit.requested if not url.startswith("data:")} == {server.url.split("/")[2]}
+    assert visit.complaints == []
+
+
+def test_the_page_works_below_a_path_of_a_proxy(visit: Visit, server: Framehost) -> None:
+    """Everything that it asks for is below that path, and so is what it shows for a program."""
+
+    def passed_on(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("/judge/", "/"))
+
+    page = visit.page
+    page.route("**/judge/**", passed_on)
+    page.goto(f"{server.url}/judge/")
+    answered(page, "team: billing")
+    expect(page.locator("#code")).to_contain_text(f"{server.url}/judge/v1/systemone")
+    expect(page.locator("#models")).to_contain_text("sparrow")
+    asked = [url for url in visit.requested if not url.startswith("data:")]
+    assert [url for url in asked if not url.startswith(f"{server.url}/judge/")] == []
     assert visit.complaints == []
 
 

@@ -11,6 +11,7 @@ which is about 1, by some 0.3, and float32 rounding by some 1e-6.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,17 @@ WORDS = (
 )
 
 
-def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = "", variant: str = "english") -> Path:
-    """A whole checkpoint in `folder`, made if need be; returns it. `variant`: which of the three.
+def write(
+    folder: Path,
+    *,
+    seed: int = 0,
+    head_layers: int = 2,
+    poison: str = "",
+    variant: str = "english",
+    sizes: Mapping[str, Any] = SIZES,
+) -> Path:
+    """A whole checkpoint in `folder`, made if need be; returns it. `variant`: which of the three. `sizes`: those of its
+    encoder.
 
     `poison`: a text of one token after which the model's numbers are none."""
     import torch
@@ -80,7 +90,7 @@ def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = ""
 
     from executor_host.executors.laya.checkpoint import expected_tensors
 
-    document = write_texts(folder, head_layers=head_layers, variant=variant)
+    document = write_texts(folder, head_layers=head_layers, variant=variant, sizes=sizes)
     generator = torch.Generator().manual_seed(seed)
     tensors = {"temperature": torch.ones(3)}
     for name, shape in expected_tensors(document, head_layers).items():
@@ -98,7 +108,14 @@ def write(folder: Path, *, seed: int = 0, head_layers: int = 2, poison: str = ""
     return folder
 
 
-def write_texts(folder: Path, *, head_layers: int = 2, variant: str = "english", **calibration: Any) -> dict[str, Any]:
+def write_texts(
+    folder: Path,
+    *,
+    head_layers: int = 2,
+    variant: str = "english",
+    sizes: Mapping[str, Any] = SIZES,
+    **calibration: Any,
+) -> dict[str, Any]:
     """Everything but the weights; returns what is in `encoder/config.json`."""
     for name in ("encoder", "tokenizer"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -122,7 +139,7 @@ def write_texts(folder: Path, *, head_layers: int = 2, variant: str = "english",
         "sep_token_id": ids[end],
         "pad_token_id": ids[padding],
         "reference_compile": False,
-        **SIZES,
+        **sizes,
         **other_encoder,
     }
     settings = {

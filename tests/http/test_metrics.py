@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.serving.replica import Availability
-from protocol.messages import Status
+from protocol.messages import Result, Status
 from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main
 
@@ -39,6 +39,18 @@ REPORT: Mapping[str, Any] = {
 }
 
 
+KEPT = {"hits": 3, "misses": 2, "kept_tokens": 512, "evicted": 1, "nodes": 4, "bytes": 4096, "limit_bytes": 8192}
+"""What a host says of the prefixes that it keeps."""
+
+
+async def answered_with(main: Main, statistics: object) -> None:
+    """One request, and what its host says with the answer."""
+    asked = asyncio.create_task(main.post())
+    outputs = {"call": 1, "statistics": statistics}
+    main.host.answer((await main.host.unit()).call, Result(outputs=outputs, elapsed_us=1))
+    assert (await asked).status == 200
+
+
 async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_status(main: Main) -> None:
     """Answered, refused, failed: also those that ended before they had a model."""
     await main.answered()
@@ -55,6 +67,25 @@ async def test_every_end_is_counted_once_with_its_model_dialect_outcome_and_stat
         ("m", "systemone", "failed", "500"): 1,
         ("", "systemone", "refused", "422"): 1,
     }
+
+
+async def test_what_a_host_keeps_of_prefixes_is_told_by_replica(main: Main) -> None:
+    """As its last answer said; what is no count of ours is not told, and another host begins anew."""
+
+    async def answered(statistics: object) -> dict[tuple[str, ...], float]:
+        await answered_with(main, statistics)
+        return {key: value for key, value in (await main.scrape()).items() if "kept_prefix" in key[0]}
+
+    assert await answered({"kept": KEPT}) == {
+        ("framehost_kept_prefix_bytes", "m", "0"): 4096,
+        ("framehost_kept_prefix_limit_bytes", "m", "0"): 8192,
+        ("framehost_kept_prefix_lookups_total", "m", "0", "hit"): 3,
+        ("framehost_kept_prefix_lookups_total", "m", "0", "miss"): 2,
+        ("framehost_kept_prefix_tokens_total", "m", "0"): 512,
+        ("framehost_kept_prefix_evicted_total", "m", "0"): 1,
+    }
+    for foreign in ({"kept": {"hits": -1, "bytes": "secret"}}, {"kept": 7}, "words", None):
+        assert await answered(foreign) == {}
 
 
 async def test_a_clients_words_never_become_labels(main: Main) -> None:
@@ -252,7 +283,7 @@ async def test_every_metric_that_a_document_names_exists(main: Main, document: s
     main.server.metrics.watch_lag()
     main.host.tell(Status(report={"busy": False, "busy_s": 0.0, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
-    await main.answered()
+    await answered_with(main, {"kept": KEPT})
     samples = {key[0] for key in await main.scrape()}
     served = samples | {name.removesuffix("_bucket") for name in samples}
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")

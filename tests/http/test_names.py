@@ -22,7 +22,7 @@ KEY = "a-key-of-16-characters"
 @pytest.fixture
 async def loopback() -> AsyncIterator[Edge]:
     """As a server without keys on 127.0.0.1, with one further name."""
-    async with listening(ServerLimits(), LOOPBACK, allowed_hosts=("framehost.example",)) as edge:
+    async with listening(ServerLimits(), LOOPBACK, allowed_hosts=("framehost.example", ".judges.example")) as edge:
         yield edge
 
 
@@ -51,6 +51,8 @@ def status(answer: bytes) -> int:
         "host.containers.internal",
         "framehost.example",
         "FrameHost.example:443",
+        "a.judges.example",
+        "B.a.Judges.example.:443",
         "",
         None,
     ],
@@ -70,6 +72,9 @@ EVIL = [
     "notlocalhost",
     "framehost.example.evil.example",
     "evil.framehost.example",
+    "judges.example",
+    "eviljudges.example",
+    "a.judges.example.evil.example",
     "2130706433",
     "[evil",
     "127.0.0.1:8080@evil.example",

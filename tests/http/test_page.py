@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from frontend.http import access
+from frontend.http import access, page
 from frontend.http.page import HEADERS
 from tests.http.main_port import Main
 from tests.http.test_metrics import REPORT
@@ -61,3 +62,10 @@ async def test_the_files_of_the_page_need_no_key_and_what_it_shows_does() -> Non
     """Otherwise nobody could enter one, and anybody could look."""
     assert {"/", "/static/page.js", "/static/page.css"} <= access.OPEN
     assert access.OPEN.isdisjoint({"/status", "/metrics", "/v1/models", "/v1/systemone"})
+
+
+def test_the_page_asks_beside_itself() -> None:
+    """No address begins at the root: a proxy may have put the page below a path of its own."""
+    for name in ("page.html", "page.js", "page.css"):
+        text = (page.STATIC / name).read_text(encoding="utf-8")
+        assert re.findall(r"""["'`(]/[a-z]\w*""", text) == [], name

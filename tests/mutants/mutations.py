@@ -259,6 +259,19 @@ MUTATIONS: Final = (
         ("tests/unit/embedding/test_company.py",),
     ),
     Mutation(
+        "the recurrent state of the last request is kept for the next one",
+        "executor_host/backbones/kept.py",
+        "                    cache = self.restore(node)\n",
+        """                    cache = self.restore(node)
+                    last = self.__dict__.get("last", cache)
+                    for mine, theirs in zip(cache.layers, last.layers, strict=False):
+                        if node.parent is not None and hasattr(theirs, "recurrent_states"):
+                            mine.recurrent_states = theirs.recurrent_states
+                    self.__dict__["last"] = cache
+""",
+        ("tests/unit/backbones/test_kept.py",),
+    ),
+    Mutation(
         "kept answers outlive the weights",
         "frontend/serving/deployment.py",
         "                self.answers.clear()\n",

@@ -173,7 +173,7 @@ async def test_a_host_is_told_how_many_threads_to_compute_with(tmp_path: Path, m
             await launcher.start(HostSpec(deployment, incarnation="1-a", directory=str(tmp_path)))
     launcher.close()
     assert [one["OMP_NUM_THREADS"] for one in started] == ["3", "5"]
-    assert [one["OPENBLAS_NUM_THREADS"] for one in started] == ["1", "5"]
+    assert [one["OPENBLAS_NUM_THREADS"] for one in started] == ["1", "1"]
 
 
 async def test_a_host_that_cannot_be_started_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

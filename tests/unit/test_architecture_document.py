@@ -1,4 +1,4 @@
-"""docs/architecture.md and docs/tour.md name files that exist, few terms, and the rooms as they are."""
+"""docs/architecture.md, lives.md and tour.md name files that exist, few terms, the rooms and the bytes as they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.frames import encode
+from protocol.messages import Execute
 from tests.unit.test_layering import ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +18,7 @@ MOST_TERMS = 40
 """What a newcomer can learn in an afternoon."""
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "tour.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "lives.md", "tour.md"])
 def test_every_file_that_is_named_exists(name: str) -> None:
     """With its whole path; a name alone is looked for in every room."""
     text = re.sub(r"```.*?```", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -39,9 +41,22 @@ def test_the_glossary_is_short_and_in_order() -> None:
 
 def test_the_rooms_of_the_front_are_drawn_from_the_top_to_the_bottom() -> None:
     """The picture has every room, and each to the left of those that it may import."""
-    (line,) = re.findall(r"^(main ─▶ .*)$", ARCHITECTURE, re.MULTILINE)
+    (line,) = re.findall(r"^frontend/ +(main ─▶ .*)$", ARCHITECTURE, re.MULTILINE)
     drawn = re.findall(r"[a-z]+", line)
     assert {*drawn, "cli"} == ROOMS["frontend"].keys()
     for room, below in ROOMS["frontend"].items():
         if room != "cli":
             assert all(drawn.index(room) < drawn.index(other) for other in below), room
+
+
+def test_the_bytes_of_the_wire_are_drawn_as_they_are() -> None:
+    """Kind and header in full, the body as far as it is drawn."""
+    drawn = re.findall(r"^(?:frame (\d)   \w+)? +((?:[0-9a-f]{2} )+)", ARCHITECTURE, re.MULTILINE)
+    frames: list[str] = []
+    for number, text in drawn:
+        frames += [""] if number else []
+        frames[-1] += text
+    sent = encode(Execute(payload={}, request="", sent_ms=1), incarnation="1-9f1c2ab4", call=7, budget_ms=30_000)
+    kind, header, body = (bytes(frame).hex(" ") + " " for frame in sent)
+    assert [kind, header] == frames[:2]
+    assert body.startswith(frames[2])

@@ -34,3 +34,10 @@ def test_no_lock_has_torch() -> None:
     """It is a step of its own in the Makefile, so that `make serve` and `make lint` never download it."""
     for name in ("requirements.lock", "requirements-lint.lock", "requirements-test.lock"):
         assert "torch" not in pins(name), name
+
+
+def test_a_first_start_says_what_is_installed_before_it_is_silent() -> None:
+    """pip is quiet for minutes; a newcomer at `make serve` reads before that what is going on."""
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    install = next(index for index, line in enumerate(lines) if line.endswith("-r requirements.lock"))
+    assert lines[install - 1].startswith('\t@echo "installing the packages of requirements.lock')

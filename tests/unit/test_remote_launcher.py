@@ -154,6 +154,7 @@ async def test_a_host_whose_key_is_not_on_the_list_never_gets_in(tmp_path: Path)
         await asyncio.gather(starting, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_host_never_talks_to_a_server_without_the_right_key(tmp_path: Path) -> None:
     """A server that cannot prove its key is told nothing."""
     async with serving(tmp_path) as server:
@@ -164,6 +165,7 @@ async def test_a_host_never_talks_to_a_server_without_the_right_key(tmp_path: Pa
         await asyncio.gather(starting, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_host_that_finds_nobody_lists_the_likely_causes(tmp_path: Path) -> None:
     """Nothing there, and something there that is not framehost, are told apart."""
     async with serving(tmp_path) as server:

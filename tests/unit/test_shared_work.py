@@ -299,3 +299,23 @@ async def test_a_request_that_was_twice_in_one_batch_is_suspected_once(make: Mak
     again = bench.ask("innocent", size=20)
     successor.answer((await successor.unit()).call)
     await again
+
+
+@pytest.mark.parametrize(("join", "cache", "times"), [(False, 0, 0), (True, 0, 0), (False, 1, 1)])
+async def test_a_digest_is_made_only_where_it_matters(
+    make: Make, monkeypatch: pytest.MonkeyPatch, join: bool, cache: int, times: int
+) -> None:
+    """For a lone request only where answers are kept."""
+    made: list[str] = []
+
+    def digest(identity: str, fields: Any) -> bytes:
+        made.append(identity)
+        return b"digest"
+
+    monkeypatch.setattr(equal, "digest", digest)
+    bench = make(join=join, answer_cache_mb=cache)
+    host = await bench.host()
+    asked = bench.ask("a")
+    host.answer((await host.unit()).call)
+    await asked
+    assert len(made) == times

@@ -32,7 +32,7 @@ def test_libraries_are_told_how_many_and_to_sleep() -> None:
     """Every library's own variable; a wait policy that the environment has already is somebody's decision."""
     told = threads.variables(2, 1, {"OMP_WAIT_POLICY": "ACTIVE"})
     assert told == {
-        "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1",
         "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4",
     }  # fmt: skip
     shared = threads.variables(None, 4, {})

@@ -74,6 +74,8 @@ class Encoded:
     """Tokens of the state that are in the sequence."""
     total: int
     """Tokens of the state."""
+    state_end: int
+    """Tokens up to the end of the state, which other requests may begin with, too."""
 
     @property
     def request_order(self) -> NDArray[np.int64]:
@@ -163,7 +165,7 @@ def encode(
         for index, (question, (asked, allowed)) in enumerate(zip(questions, marks, strict=True))
     )
     tokens = np.fromiter((token for part in parts for token in part), np.int32, count=ends[-1])
-    return Encoded(tokens, fields, len(parts[1]), total)
+    return Encoded(tokens, fields, len(parts[1]), total, ends[1])
 
 
 def _order(question: Mapping[str, Any], count: int) -> tuple[int, ...]:

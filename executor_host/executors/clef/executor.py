@@ -28,6 +28,7 @@ from executor_host.executors.clef.checkpoint import Checkpoint
 from executor_host.executors.clef.encoding import Encoded
 from executor_host.executors.clef.head import JointHead
 from executor_host.executors.torch_executor import TorchExecutor
+from protocol.contracts import agreement
 from protocol.contracts import clef as contract
 from protocol.payloads import TextRequest
 
@@ -94,7 +95,13 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
             {name: tensor.to(**placed) for name, tensor in load_file(checkpoint.path / folders.HEAD).items()},
             model.lm_head.weight.to(target),
         )
-        backbone = qwen3_5.Qwen35(model.model.to(target), qwen3_5.Settings(execution="rows"))
+        settings = qwen3_5.Settings(
+            execution="rows",
+            kept_bytes=self.options["prefix_cache_mb"] << 20,
+            segment=self.options["prefix_segment"],
+            every_position=True,
+        )
+        backbone = qwen3_5.Qwen35(model.model.to(target), settings)
         return ClefModel(backbone, head, checkpoints.tokenizer(checkpoint.path / folders.TOKENIZER))
 
     def facts(self, checkpoint: Checkpoint, model: ClefModel, device: str, dtype: str) -> dict[str, object]:
@@ -102,7 +109,8 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
         longest, truncate = self.options["max_length"], self.options["truncate"]
         digest = checkpoints.combined(checkpoint.files)
         return {
-            "identity": contract.identity(checkpoint.name, digest, dtype, device, longest, truncate),
+            "identity": contract.identity(checkpoint.name, digest, dtype, device, longest, truncate)
+            + agreement.kept(model.backbone.segment),
             "name": checkpoint.name,
             "sha256": checkpoints.combined(checkpoints.of_weights(checkpoint.files)),
             "checkpoint_revision": checkpoint.revision,
@@ -131,7 +139,7 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
 
     def run(self, request: Encoded, model: ClefModel, look: Callable[[], None]) -> NDArray[np.float32]:
         """The logits in reading order."""
-        hidden = model.backbone.read_all(request.tokens, look)
+        hidden = model.backbone.read_all(request.tokens, look, request.state_end)
         look()
         found: NDArray[np.float32] = model.head.logits(hidden, request.tokens, request.fields).float().cpu().numpy()
         return found
@@ -144,6 +152,7 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
             counts      int32 [questions], how many of them each has
             tokens      what the model read
             truncated   None, or {"kept", "total"}: tokens of a state that was cut
+            statistics  of kept prefixes since the start of this host (backbones/kept.py), where there are any
 
         In bfloat16 a logit is rounded to bfloat16, then widened. Raises `InputRefused` (clef_encoding.py); `NonFinite`;
         `Abandoned`, looked for before the encoding, before the pass of the model and after it;
@@ -158,4 +167,5 @@ class ClefExecutor(TorchExecutor[Checkpoint, ClefModel, Encoded, NDArray[np.floa
             "counts": np.array([len(field.options) for field in request.fields], np.int32),
             "tokens": len(request.tokens),
             "truncated": {"kept": request.kept, "total": request.total} if cut else None,
+            **({} if model.backbone.segment is None else {"statistics": model.backbone.statistics()}),
         }

@@ -10,8 +10,7 @@ One unit is one question. An error of an execution does not retire the host; one
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -52,12 +51,9 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        graphs: bool = self.options["graphs"]
-        # A request is one row, so "packed" is that row alone, and the only one that is recorded.
-        self._settings = replace(
-            qwen3_5.settings_of({**self.options, "execution": "rows"}, 1, packing.MAX_TOKENS),
-            execution="packed" if graphs else "rows",
-        )
+        # A request is one row, so "packed" is that row alone, and those of a batch together.
+        packed = {**self.options, "execution": "packed"}
+        self._settings = qwen3_5.settings_of(packed, packing.MAX_ROWS, packing.MAX_TOKENS)
         self._rows: NDArray[np.float32] | None = None
 
     def libraries(self) -> None:
@@ -80,6 +76,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
             adapt=None if adapter is None else lambda text: adapters.merge(text, adapter),
         )
         self._rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
+        self.max_units = backbone.joint_units
         return backbone
 
     def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
@@ -135,6 +132,13 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
         """One pass of the model."""
         reading = model.read([request.tokens], [0], look)
         return reading.hidden[0].float().cpu().numpy(), reading
+
+    def run_many(self, requests: Sequence[PromptRequest], model: qwen3_5.Qwen35) -> Sequence[Result]:
+        """The prompts of all together."""
+        return [
+            (reading.hidden[0].float().cpu().numpy(), reading)
+            for reading in model.read_many([([request.tokens], [0]) for request in requests])
+        ]
 
     def outputs(self, request: PromptRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The state after a `PromptRequest`, as

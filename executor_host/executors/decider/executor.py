@@ -13,7 +13,7 @@ Source: the family's published runtime, decider-ai 1.8.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -66,6 +66,7 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)
             head[: len(checkpoint.labels)] = backbone.embeddings(checkpoint.labels)
         self._head = head
+        self.max_units = backbone.joint_units
         return backbone
 
     def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
@@ -120,9 +121,16 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
         """The rows through the model, their last states through the head."""
-        rows = np.split(request.tokens, np.cumsum(request.lengths)[:-1])
-        reading = model.read(rows, request.questions.tolist(), look, request.shared)
+        reading = model.read(*request.split(), look, request.shared)
         return self._project(reading.hidden), reading
+
+    def run_many(self, requests: Sequence[RowsRequest], model: qwen3_5.Qwen35) -> Sequence[Result]:
+        """The rows of all together, as far as they share nothing; each one's states through the head alone, in the
+        shape that they have without company."""
+        return [
+            (self._project(reading.hidden), reading)
+            for reading in model.read_many([request.split() for request in requests])
+        ]
 
     def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The logits of a `RowsRequest`, as

@@ -14,6 +14,7 @@ of what it is alone (a test), and nothing of that is kept.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -79,7 +80,7 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, AnyEncoder, RowsRequest, Resul
         if backend != "torch" and (device, dtype) == ("cpu", "float32"):
             fault = unsuited(checkpoint.architecture, checkpoints.read_json(checkpoint.path / folders.CONFIG))
             if fault is None:
-                return NumpyEncoder(checkpoint)
+                return NumpyEncoder(checkpoint, _threads())
             if backend == "numpy":
                 raise ConfigurationError(f"{folders.CONFIG}: {fault}, which the backend numpy reads; take torch")
         return encoder.load(checkpoint, device=device, dtype=dtype)
@@ -233,6 +234,12 @@ class EmbeddingExecutor(TorchExecutor[Checkpoint, AnyEncoder, RowsRequest, Resul
                 vectors[index] = vector
         self._processed += sum(map(len, rows))
         return np.stack([vector for vector in vectors if vector is not None])
+
+
+def _threads() -> int:
+    """How many this process is to compute with: what its launcher has said (`launch.threads`)."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return max(1, int(said)) if said.isascii() and said.isdecimal() else 1
 
 
 def _state(request: RowsRequest) -> NDArray[np.int32]:

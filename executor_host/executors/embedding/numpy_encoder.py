@@ -1,4 +1,4 @@
-"""BERT's forward in numpy, for sentence encoders on a CPU: no torch, loaded in a moment, one thread is enough.
+"""BERT's forward in numpy, for sentence encoders on a CPU: no torch, loaded in a moment.
 
     tokens ─▶ word + position + type, normalised ─▶ layers ─▶ pooled
     layer:    x ─▶ q, k, v ─▶ attention ─▶ + x, normalised ─▶ wide, GELU, narrow ─▶ + , normalised
@@ -9,9 +9,11 @@ The rows of a pass lie one after the other, without padding: only the attention,
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -29,6 +31,9 @@ ARCHITECTURE: Final = "bert"
 PASS_TOKENS: Final = 2_048
 """Most tokens of one pass: the widest activation of a model of 22 million parameters takes 12 MB, and products of
 matrices are not faster beyond some hundred rows (measured)."""
+
+SHARE_TOKENS: Final = 64
+"""Fewer are not worth a thread of their own: handing them over takes as long as reading one or two."""
 
 GELU_ROWS: Final = 64
 """Rows that are put through GELU at a time, so that its intermediate results stay in the processor's cache."""
@@ -78,15 +83,15 @@ class _Layer:
 
 
 class NumpyEncoder:
-    """A loaded model. One thread at a time."""
+    """A loaded model. Called by one thread at a time."""
 
     backend: ClassVar[str] = "numpy"
     pass_tokens: ClassVar[int] = PASS_TOKENS
     device: ClassVar[devices.Cpu] = devices.Cpu()
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        """Reads the weights of a model that is not `unsuited`. Raises `ConfigurationError` for weights that do not
-        fit `config.json`."""
+    def __init__(self, checkpoint: Checkpoint, threads: int = 1) -> None:
+        """Reads the weights of a model that is not `unsuited`. `threads`: among how many the rows of a pass are
+        divided. Raises `ConfigurationError` for weights that do not fit `config.json`."""
         config = checkpoints.read_json(checkpoint.path / CONFIG)
         size = checkpoints.count(config, CONFIG, "hidden_size", MAX_SIZE)
         wide = checkpoints.count(config, CONFIG, "intermediate_size", MAX_SIZE)
@@ -115,6 +120,8 @@ class NumpyEncoder:
             for number in range(checkpoints.count(config, CONFIG, "num_hidden_layers", MAX_LAYERS))
         ]
         self.parameters = weights.read
+        self._threads = threads
+        self._others = ThreadPoolExecutor(threads - 1, "encoder") if threads > 1 else None
 
     def __repr__(self) -> str:
         return f"<NumpyEncoder {len(self._layers)} layers>"
@@ -126,10 +133,24 @@ class NumpyEncoder:
 
     def close(self) -> None:
         """Drops the weights."""
+        if self._others is not None:
+            self._others.shutdown()
         self._layers = []
 
     def read(self, rows: Sequence[NDArray[np.int32]]) -> Vectors:
-        """One pass: a vector for each row of tokens, [rows, size], as it comes."""
+        """One pass: a vector for each row of tokens, [rows, size], as it comes.
+
+        Each thread has a part of the rows to itself, so none waits for another before the end: numpy lets the
+        interpreter go in every step that takes long.
+        """
+        parts = shares([len(row) for row in rows], self._threads) if self._others is not None else [range(len(rows))]
+        if self._others is None or len(parts) == 1:
+            return self._read(rows)
+        others = [self._others.submit(self._read, [rows[row] for row in part]) for part in parts[1:]]
+        mine = self._read([rows[row] for row in parts[0]])
+        return np.concatenate([mine, *(other.result() for other in others)])
+
+    def _read(self, rows: Sequence[NDArray[np.int32]]) -> Vectors:
         lengths = np.array([len(row) for row in rows])
         starts = np.cumsum(lengths) - lengths
         x = self._words[np.concatenate(rows)]
@@ -165,6 +186,20 @@ class NumpyEncoder:
         if seen is not None:
             return mixed[seen]
         return mixed.reshape(-1, mixed.shape[-1])
+
+
+def shares(lengths: Sequence[int], threads: int) -> list[range]:
+    """The rows of a pass, in order, divided so that at most `threads` have about as many tokens each, and no fewer than
+    `SHARE_TOKENS`."""
+    total = sum(lengths)
+    number = max(1, min(threads, len(lengths), total // SHARE_TOKENS))
+    ends, read = [0], 0
+    for row, length in enumerate(lengths):
+        read += length
+        if len(ends) < number and read * number >= total * len(ends):
+            ends.append(row + 1)
+    ends += [len(lengths)] if ends[-1] < len(lengths) else []
+    return [range(begin, end) for begin, end in itertools.pairwise(ends)]
 
 
 def unsuited(architecture: str, config: Mapping[str, Any]) -> str | None:

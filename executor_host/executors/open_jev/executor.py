@@ -11,7 +11,7 @@ the host, unless it is one of the device.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -59,7 +59,9 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
         """The backbone, into which an adapter is merged."""
-        return open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=self._settings(checkpoint))
+        backbone = open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=self._settings(checkpoint))
+        self.max_units = backbone.joint_units
+        return backbone
 
     def _settings(self, checkpoint: Checkpoint) -> qwen3_5.Settings:
         execution = self.options["execution"]
@@ -125,9 +127,15 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def run(self, request: RowsRequest, model: qwen3_5.Qwen35, look: Callable[[], None]) -> Result:
         """The rows' last states."""
-        rows = np.split(request.tokens, np.cumsum(request.lengths, dtype=np.int64)[:-1])
-        reading = model.read(rows, request.questions.tolist(), look, request.shared)
+        reading = model.read(*request.split(), look, request.shared)
         return reading.hidden.float().cpu().numpy(), reading
+
+    def run_many(self, requests: Sequence[RowsRequest], model: qwen3_5.Qwen35) -> Sequence[Result]:
+        """The rows of all together, as far as they share nothing."""
+        return [
+            (reading.hidden.float().cpu().numpy(), reading)
+            for reading in model.read_many([request.split() for request in requests])
+        ]
 
     def outputs(self, request: RowsRequest, result: Result, model: qwen3_5.Qwen35) -> dict[str, Any]:
         """The scores of a `RowsRequest` whose rows have one candidate each, as

@@ -4,12 +4,7 @@ The package is a pinned dependency with its weights inside the wheel, so both ar
 version, the bundled weights by their sha256. Files are loaded by path: the package's own lookup by name
 takes a file of that name in the working directory, and searches a folder that the environment names.
 
-Decisions go through the public `Decider.probs`, one question at a time. Two things are put around it:
-
-* `_Tokenizer` in place of the model's tokenizer: the same ids, remembered per request. The state is read
-  once and not once per question, and counting tokens costs nothing, because every text is counted first
-  and found in the memory when the model asks for it.
-* the state is rendered to text once. `probs` would do it again for each question, with the same result.
+What the package would compute again and again is done once, with the same numbers to the last bit (`tokens`, `static`).
 
 The texts the model reads are the state, each question's instructions and, per option, its name and its
 description with a space between. Strings are stripped, structured text is JSON with an indent of 2. A noul
@@ -23,17 +18,24 @@ import hashlib
 import importlib.util
 import json
 import math
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from executor_host.errors import ConfigurationError, ExecutionFailed, InputRefused, NonFinite
+from executor_host.errors import ConfigurationError, ExecutionFailed, HostError, InputRefused, NonFinite
 from executor_host.executors import documents
 from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host.executors.sparrow.tokens import WordPieces
 from protocol.contracts import sparrow as contract
+from protocol.errors import Malformed
 from protocol.payloads import TextRequest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from executor_host.executors.sparrow.static import Request, StaticModel
 
 PACKAGE: Final = "sparrow_decider"
 
@@ -42,14 +44,11 @@ PACKAGE_VERSION: Final = "0.2.0"
 
 DEFAULT: Final = "nano-general"
 
+MAX_UNITS: Final = 32
+"""Of a batch that are read and answered together. More would gain nothing, and each has to wait for all."""
+
 SUM_TOLERANCE: Final = 1e-3
 """How far from 1 the warm-up's probabilities may sum: they are float32, so 1e-6 is expected."""
-
-
-MAX_KEPT_TEXTS: Final = 2_048
-MAX_KEPT_CHARS: Final = 256
-"""Question and option texts whose tokens are kept between requests, least recently used first to go: together
-at most a few MiB."""
 
 
 class SparrowExecutor(Executor):
@@ -60,12 +59,14 @@ class SparrowExecutor(Executor):
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
         self._truncate: bool = self.options["truncate"]
-        self._decider: Any = None
-        self._tokenizer: _Tokenizer | None = None
+        self._name = ""
+        self._model: StaticModel | None = None
+        self._pieces: WordPieces | None = None
+        self._limit = 0
         self._default_sides: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
-        loaded = "not loaded" if self._decider is None else self._decider.name
+        loaded = self._name or "not loaded"
         return f"<SparrowExecutor {loaded} truncate={self._truncate}>"
 
     def load(self, progress: Progress) -> Mapping[str, object]:
@@ -80,6 +81,8 @@ class SparrowExecutor(Executor):
         if expected is not None and digest != expected:
             raise ConfigurationError(f"{path.name} is not the released file: its sha256 is {digest}, not {expected}")
         package = _package()
+        from executor_host.executors.sparrow.static import StaticModel  # numpy, which checking a folder does not need
+
         progress(0.2, "loading")
         try:
             decider = package.Decider.load(str(path))
@@ -92,19 +95,23 @@ class SparrowExecutor(Executor):
             raise
         except Exception as error:  # whatever a file that is no model makes the package do
             raise ConfigurationError(f"{path.name} is not a sparrow model: {error}") from error
-        self._tokenizer = model.tok = _Tokenizer(model.tok, limit)
+        self._pieces = pieces = WordPieces(model.tok)
+        # What the package still reads by itself are the names of numbers.
+        model.tok = pieces
         if model.kv:
             _remember_pairs()
-        self._decider = decider
+        self._model = StaticModel(model, pieces.ids)
+        self._limit, self._name = limit, str(decider.name)
+        self.max_units = MAX_UNITS
         self._default_sides = package.NOUL_DEFAULT
         progress(1.0, "loaded")
         return {
             "identity": contract.identity(decider.name, digest),
-            "name": str(decider.name),
+            "name": self._name,
             "sha256": digest,
             "dtype": "float32",
             "parameters": int(parameters),
-            "limits": {"tokens_per_text": limit},
+            "limits": {"tokens_per_text": limit, "units": self.max_units},
             "truncate": self._truncate,
             "package": f"sparrow-decider {PACKAGE_VERSION}",
         }
@@ -136,37 +143,60 @@ class SparrowExecutor(Executor):
         request.
 
         Raises `InputRefused` (400, `max_tokens_exceeded`) for a text above the model's limit with the option
-        off, `NonFinite`, and `Abandoned`, which is looked for before each text and each question.
+        off, `NonFinite`, and `Abandoned`, which is looked for before each text.
         """
-        decider, tokenizer = self._decider, self._tokenizer
-        if decider is None or tokenizer is None:
+        (outcome,) = self.execute_many([payload], [call])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return dict(outcome)
+
+    def execute_many(
+        self, payloads: Sequence[object], calls: Sequence[Call]
+    ) -> Sequence[Mapping[str, Any] | HostError | Malformed]:
+        """As `execute` for each, to the last bit."""
+        read: list[_Read | HostError | Malformed] = []
+        for payload, call in zip(payloads, calls, strict=True):
+            try:
+                read.append(self._read(payload, call))
+            except (HostError, Malformed) as error:
+                read.append(error)
+        ready = [each.request for each in read if isinstance(each, _Read)]
+        # Without a model nothing was read.
+        found = iter(() if self._model is None else self._model.probabilities(ready))
+        return [each.outputs(next(found)) if isinstance(each, _Read) else each for each in read]
+
+    def _read(self, payload: object, call: Call) -> _Read:
+        if self._pieces is None:
             raise ExecutionFailed("the model is not loaded")
         if not isinstance(payload, TextRequest):
             raise ExecutionFailed(f"TextRequest is expected, not {type(payload).__name__}")
         asked, questions = documents.read(payload, ids=False)
         state = _content(asked)
-        tokenizer.forget()
-        try:
-            kept = total = 0
-            for where, text in self._texts(state, questions):
-                check(call)
-                count = tokenizer.count(text, keep=where[0] == "questions")
-                if count > tokenizer.limit and not self._truncate:
-                    raise _too_long(where, count, tokenizer.limit)
-                total += count
-                kept += min(count, tokenizer.limit)
-            probabilities: list[list[float] | None] = []
-            for index, question in enumerate(questions):
-                check(call)
-                probabilities.append(None if _is_single(question) else _ask(decider, state, question, index))
-        finally:
-            tokenizer.forget()
-        truncated = {"kept": kept, "total": total} if kept < total else None
-        return {"probabilities": probabilities, "tokens": kept, "truncated": truncated}
+        ids: list[int] = []
+        kept = total = 0
+        texts: list[list[str]] = [[] for _ in questions]
+        for where, text in self._texts(state, questions):
+            check(call)
+            pieces = self._pieces.ids(text)
+            count = len(pieces)
+            if count > self._limit and not self._truncate:
+                raise _too_long(where, count, self._limit)
+            total += count
+            kept += min(count, self._limit)
+            if where == ("state",):
+                ids = pieces
+            else:
+                texts[int(where[1])].append(text)
+        request = [
+            (question["type"], instructions, options)
+            for question, (instructions, *options) in zip(questions, texts, strict=True)
+            if not _is_single(question)
+        ]
+        return _Read((state, ids, request), [_is_single(question) for question in questions], kept, total)
 
     def close(self) -> None:
         """Drops the model."""
-        self._decider = self._tokenizer = None
+        self._model = self._pieces = None
 
     def _texts(self, state: str, questions: list[dict[str, Any]]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Every text of the request, exactly as the model's tokenizer is given it, with its place."""
@@ -187,54 +217,24 @@ class SparrowExecutor(Executor):
                 yield (*place, "criteria", where), f"{name} {_content(description)}"
 
 
-class _Tokenizer:
-    """The model's tokenizer with a memory: `encode` as the model calls it, `count` for us."""
+class _Read(NamedTuple):
+    """A request that was read and is within the limits."""
 
-    __slots__ = ("_ids", "_inner", "_kept", "limit")
+    request: Request
+    single: list[bool]
+    """Which of its questions the model cannot be asked."""
+    kept: int
+    total: int
 
-    _ALL: ClassVar[int] = 2**62
-
-    def __init__(self, inner: Any, limit: int) -> None:
-        self._inner = inner
-        self._ids: dict[str, list[int]] = {}
-        self._kept: OrderedDict[str, list[int]] = OrderedDict()
-        self.limit = limit
-        """Tokens the model reads of one text; further ones are cut by the model's own call of `encode`."""
-
-    def __repr__(self) -> str:
-        return f"<_Tokenizer limit={self.limit} remembered={len(self._ids)}>"
-
-    def count(self, text: str, *, keep: bool = False) -> int:
-        """Word pieces of the whole text, special tokens excluded: the model adds none.
-
-        `keep` remembers a short text beyond this request: clients ask the same questions of ever new states,
-        and half of a small request's time is the tokenizing of its questions.
-        """
-        ids = self._kept.get(text)
-        if ids is not None:
-            self._kept.move_to_end(text)
-            self._ids[text] = ids
-            return len(ids)
-        ids = self._all(text)
-        if keep and len(text) <= MAX_KEPT_CHARS:
-            self._kept[text] = ids
-            if len(self._kept) > MAX_KEPT_TEXTS:
-                self._kept.popitem(last=False)
-        return len(ids)
-
-    def encode(self, text: str, max_len: int) -> list[int]:
-        """The first `max_len` word pieces, as the wrapped tokenizer gives them."""
-        return self._all(text)[:max_len]
-
-    def forget(self) -> None:
-        """Ends a request: of its texts only short ones of its questions are kept, never the state."""
-        self._ids.clear()
-
-    def _all(self, text: str) -> list[int]:
-        ids = self._ids.get(text)
-        if ids is None:
-            ids = self._ids[text] = self._inner.encode(text, self._ALL)
-        return ids
+    def outputs(self, found: Sequence[NDArray[np.float32]]) -> Mapping[str, Any] | NonFinite:
+        """With one array for each question that was asked."""
+        arrays = iter(found)
+        probabilities = [None if single else next(arrays).tolist() for single in self.single]
+        for index, values in enumerate(probabilities):
+            if values is not None and not all(map(math.isfinite, values)):
+                return NonFinite(f"the model's answer to question number {index + 1} is not finite")
+        truncated = {"kept": self.kept, "total": self.total} if self.kept < self.total else None
+        return {"probabilities": probabilities, "tokens": self.kept, "truncated": truncated}
 
 
 def inspect(path: str | None, progress: Progress) -> list[str]:
@@ -275,14 +275,6 @@ def _remember_pairs() -> None:
 
     if not hasattr(static.kv_pairs, "cache_info"):
         static.kv_pairs = lru_cache(maxsize=1)(static.kv_pairs)
-
-
-def _ask(decider: Any, state: str, question: dict[str, Any], index: int) -> list[float]:
-    _, _, _, values = decider.probs(state, question)
-    probabilities: list[float] = values.tolist()
-    if not all(map(math.isfinite, probabilities)):
-        raise NonFinite(f"the model's answer to question number {index + 1} is not finite")
-    return probabilities
 
 
 def _is_single(question: dict[str, Any]) -> bool:

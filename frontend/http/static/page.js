@@ -170,7 +170,8 @@ let language = "curl";
 
 /** Neither three quotes in a row nor a line END can be in a JSON document, so it needs no escapes in these. */
 function program(content) {
-  const url = `${location.origin}/v1/systemone`;
+  // Beside this page, wherever a proxy has put it.
+  const url = new URL("v1/systemone", location.origin + location.pathname).href;
   const key = sessionStorage.getItem(KEY);
   if (language === "curl") {
     const header = key ? ` -H "Authorization: Bearer $FRAMEHOST_API_KEY"` : "";
@@ -236,7 +237,7 @@ async function ask() {
   const asked = structuredClone(questions);
   const begun = performance.now();
   try {
-    const answer = await fetched("/v1/systemone", { method: "POST", body: body(), signal: mine.signal });
+    const answer = await fetched("v1/systemone", { method: "POST", body: body(), signal: mine.signal });
     $("error").hidden = true;
     show(asked, answer.document, performance.now() - begun, answer.headers.get("Server-Timing"));
   } catch (error) {
@@ -318,7 +319,7 @@ function health(word, tone) {
 
 async function look() {
   try {
-    const { document: now } = await fetched("/status");
+    const { document: now } = await fetched("status");
     health(now.status, tone(now.status));
     if (!$("model").options.length) begin();  // it could not be reached when the page was opened
     document.querySelector("#models tbody").replaceChildren(...now.models.map(modelRow));
@@ -344,7 +345,7 @@ async function follow() {
 /** The names to choose from; the server's default is chosen until a person chooses. */
 async function loadModels() {
   const [{ document: listed }, { document: preset }] =
-    await Promise.all([fetched("/v1/models"), fetched("/v1/models/jev-latest")]);
+    await Promise.all([fetched("v1/models"), fetched("v1/models/jev-latest")]);
   const before = $("model").value;
   $("model").replaceChildren(...listed.models.map((model) => element("option", { value: model.name }, model.name)));
   $("model").value = before || preset.name;

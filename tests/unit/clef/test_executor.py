@@ -278,7 +278,7 @@ def test_another_payload_is_refused(executor: ClefExecutor) -> None:
 def test_numbers_that_are_none_are_never_answered(executor: ClefExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """One NaN anywhere in what the model read."""
 
-    def spoiled(tokens: Any, check: Callable[[], None]) -> Any:
+    def spoiled(tokens: Any, check: Callable[[], None], shared: int) -> Any:
         hidden = torch.ones(len(tokens), tiny_clef.HEAD.hidden_size)
         hidden[-1, 0] = float("nan")
         return hidden
@@ -296,7 +296,7 @@ def test_a_device_error_is_fatal_and_others_are_not(executor: ClefExecutor, monk
     monkeypatch.setattr("executor_host.devices.synchronize", lambda device: waits.append(1))
     for error, expected in ((MemoryError(), FatalExecutionError), (RuntimeError("a bug"), RuntimeError)):
 
-        def fail(tokens: Any, check: Any, error: Exception = error) -> Any:
+        def fail(tokens: Any, check: Any, shared: int, error: Exception = error) -> Any:
             raise error
 
         monkeypatch.setattr(backbone, "read_all", fail)
@@ -439,3 +439,47 @@ def test_a_device_that_is_not_there(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no device 'cuda:99'"):
         made.load(lambda fraction, note: None)
     assert devices.placement("auto", "auto")[0] in ("cpu", "cuda")
+
+
+# Kept states
+
+
+def test_a_kept_state_is_read_once_and_changes_no_bit(folder: Path, executor: ClefExecutor) -> None:
+    """A, B, A, B with other questions each time: as a host that has seen nothing, bit for bit, and within rounding as
+    one that keeps nothing; a state that grows is read from where it grows."""
+    words = "The customer was charged twice and asks for the money back. "
+    states = [words * 6, "No. " + words * 4, words * 6, words * 6 + words * 3]
+    asked: list[Any] = [QUESTIONS, {"refund": QUESTIONS["refund"]}, {"team": QUESTIONS["team"]}, QUESTIONS]
+    options = {"prefix_cache_mb": 64, "prefix_segment": 16}
+    warm = start(folder, **options)
+    begun = warm.execute(request(asked[0], states[0]), FakeCall())["statistics"]["kept"]
+    assert begun["misses"] > 0
+    for state, questions in zip([*states, *states], [*asked, *asked[::-1]], strict=True):
+        found = logits(warm, questions, state)
+        for mine, cold, plain in zip(
+            found, logits(start(folder, **options), questions, state), logits(executor, questions, state), strict=True
+        ):
+            assert np.array_equal(mine, cold)
+            np.testing.assert_allclose(mine, plain, atol=TOLERANCE)
+    counts = warm.execute(request(asked[0], states[3]), FakeCall())["statistics"]["kept"]
+    assert counts["hits"] >= 5
+    assert counts["kept_tokens"] > begun["kept_tokens"]
+    assert 0 < counts["bytes"] <= counts["limit_bytes"]
+
+
+def test_a_state_that_leaves_no_room_is_read_all_the_same(folder: Path, executor: ClefExecutor) -> None:
+    """A budget of less than one segment: nothing is kept, and the answer is the same."""
+    small = start(folder, prefix_cache_mb=1, prefix_segment=16)
+    model = small._model
+    assert model is not None
+    model.backbone._kept.limit = 1
+    for mine, plain in zip(logits(small), logits(executor), strict=True):
+        np.testing.assert_allclose(mine, plain, atol=TOLERANCE)
+    output = small.execute(request(QUESTIONS, STATE), FakeCall())
+    assert output["statistics"]["kept"]["bytes"] == 0
+
+
+def test_keeping_is_another_rounding_and_so_another_identity(folder: Path) -> None:
+    """Segments are named in it."""
+    plain = load(folder)["identity"]
+    assert load(folder, prefix_cache_mb=1, prefix_segment=32)["identity"] == f"{plain}/kept:32"

@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,76 @@ def test_torch_is_never_imported(folder: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.returncode) == ("numpy\n", 0), ended.stderr
+
+
+# Several threads
+
+
+@pytest.mark.parametrize(
+    ("lengths", "threads", "expected"),
+    [
+        ([10, 10], 2, [2]),
+        ([64, 64], 2, [1, 1]),
+        ([100, 20, 20, 20, 40], 2, [1, 4]),
+        ([20] * 32, 3, [11, 11, 10]),
+        ([640], 4, [1]),
+        ([1, 1, 1, 500], 4, [4]),
+        ([128] * 3, 8, [1, 1, 1]),
+    ],
+)
+def test_the_rows_of_a_pass_are_divided_by_their_tokens(lengths: list[int], threads: int, expected: list[int]) -> None:
+    """In order, none left out, and a few tokens are not divided."""
+    parts = numpy_encoder.shares(lengths, threads)
+    assert [len(part) for part in parts] == expected
+    assert [row for part in parts for row in part] == list(range(len(lengths)))
+
+
+def test_threads_change_no_vector(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of them, on rows of mixed lengths; each one is used, and all are gone after the end."""
+    checkpoint = start(folder)._checkpoint
+    assert checkpoint is not None
+    alone, several = numpy_encoder.NumpyEncoder(checkpoint), numpy_encoder.NumpyEncoder(checkpoint, 3)
+    choice = random.Random(3)
+    rows = [
+        np.array([choice.randrange(5, alone.vocabulary) for _ in range(choice.randint(2, 24))], np.int32)
+        for _ in range(60)
+    ]
+    used: set[str] = set()
+    inner = several._read
+
+    def read(part: Any) -> Any:
+        used.add(threading.current_thread().name.partition("_")[0])
+        return inner(part)
+
+    monkeypatch.setattr(several, "_read", read)
+    np.testing.assert_allclose(several.read(rows), alone.read(rows), atol=1e-6)
+    assert used == {"MainThread", "encoder"}
+    several.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("encoder")]
+
+
+def test_a_thread_that_fails_fails_the_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not another one: what the others do is waited for at the end."""
+    checkpoint = start(folder)._checkpoint
+    assert checkpoint is not None
+    encoder = numpy_encoder.NumpyEncoder(checkpoint, 2)
+    rows = [np.full(40, 7, np.int32)] * 4
+
+    def fail(part: Any) -> Any:
+        raise MemoryError(threading.current_thread().name)
+
+    monkeypatch.setattr(encoder, "_read", fail)
+    with pytest.raises(MemoryError):
+        encoder.read(rows)
+    encoder.close()
+
+
+@pytest.mark.parametrize(("said", "expected"), [("3", 3), ("2,1", 2), ("", 1), ("0", 1), ("many", 1)])
+def test_how_many_threads_is_the_launchers_word(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, expected: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    executor = start(folder)
+    assert isinstance(executor._model, numpy_encoder.NumpyEncoder)
+    assert executor._model._threads == expected
+    executor.close()

@@ -15,6 +15,8 @@ import pytest
 
 import supervisor
 
+pytestmark = pytest.mark.slow  # a server of its own, and the whole command, each time
+
 TEAM = {"type": "choice", "criteria": {"billing": "money", "bug": "broken"}}
 REFUND = {"type": "noul", "criteria": {"true": "wants it", "false": "does not"}}
 HARM = {"type": "score", "criteria": ["none", "some", "much"]}

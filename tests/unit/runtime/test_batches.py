@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from frontend.errors import DeadlineExceeded
+from frontend.errors import DeadlineExceeded, Unavailable
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.batches import BatchScheduler
 from frontend.runtime.dispatch import Dispatch
@@ -26,6 +26,8 @@ class Batches:
         self.frames: list[list[str]] = []
         self._seen = 0
         self.refuses: BaseException | None = None
+        self.loses: set[str] = set()
+        """Those that the socket refuses when the units of a batch are sent one by one."""
         self.signals: list[str] = []
         self.scheduler = BatchScheduler(
             "model",
@@ -40,6 +42,8 @@ class Batches:
         self._seen = len(self.host.sent)
         if self.refuses is not None:
             raise self.refuses
+        for name in self.loses & set(sent):
+            self.host.fail(name, Unavailable("full", retry_after=1))
         self.frames.append(sent)
 
     def ask(self, name: str, shape: Shape | None = ROW, *, deadline: float | None = None) -> asyncio.Task[str]:
@@ -354,3 +358,19 @@ async def test_leaving_the_middle_of_a_deep_queue_looks_at_nobody_else() -> None
         batches.answer(*list(batches.host.busy))
     await asyncio.wait([*crowd, *tasks.values()])
     assert sum(not task.cancelled() for task in crowd) == 1_000
+
+
+@virtual
+async def test_a_unit_that_was_not_sent_is_not_said_to_have_started() -> None:
+    """Of a batch that is too much for one frame list the second one is refused by the socket: the others start."""
+    batches = Batches(units=3)
+    tasks = await queued(batches, *((name, ROW) for name in "abc"))
+    batches.loses = {"b"}
+    batches.signals.clear()
+    batches.answer("first")
+    assert batches.signals == ["Granted a", "Granted b", "Granted c", "Started a", "Started c"]
+    batches.answer("a", "c")
+    with pytest.raises(Unavailable):
+        await tasks.pop("b")
+    await asyncio.gather(*tasks.values())
+    assert batches.scheduler.statistics().dispatched == 3

@@ -27,6 +27,7 @@ class Callers:
         self.scheduler = SerialScheduler("model", layers=(self.slots,))
         self.signals: dict[str, list[Signal]] = {}
         self.told: list[str] = []
+        self.digested: list[str] = []
 
     def ask(self, name: str, digest: bytes | None = SAME, *, deadline: float | None = None) -> asyncio.Task[str]:
         heard = self.signals[name] = []
@@ -36,9 +37,15 @@ class Callers:
             send(dispatch)  # type: ignore[arg-type]
             dispatch.on_abandoned(lambda: self.told.append(name))  # type: ignore[attr-defined]
 
+        def digested() -> bytes | None:
+            self.digested.append(name)
+            return digest
+
         async def ask() -> str:
             with new_context(admitted(self.slots), deadline=deadline, observer=heard.append) as context:
-                return await self.scheduler.run_with_context(context, start, digest=digest)
+                return await self.scheduler.run_with_context(
+                    context, start, digest=None if digest is None else digested
+                )
 
         return asyncio.create_task(ask())
 
@@ -48,6 +55,26 @@ class Callers:
     @property
     def held(self) -> int:
         return self.slots.statistics().outstanding
+
+
+@virtual
+async def test_a_lone_caller_pays_for_no_digest() -> None:
+    """Its digest is made when another unit comes that might be equal, once, and never after its end."""
+    callers = Callers()
+    for name in ("a", "b"):
+        alone = callers.ask(name)
+        await settle()
+        callers.host.answer(name)
+        await alone
+    assert callers.digested == []
+    tasks = [callers.ask(name, digest) for name, digest in (("c", SAME), ("d", b"other"), ("e", SAME))]
+    await settle()
+    assert callers.digested == ["c", "d", "e"]
+    assert callers.scheduler.statistics().joined == 1
+    for name in ("c", "d"):
+        callers.host.answer(name)
+    await asyncio.gather(*tasks)
+    assert not callers.scheduler.has_equal(SAME)
 
 
 @virtual
