@@ -42,8 +42,8 @@ def test_a_seed_runs_again_exactly() -> None:
 
 def test_a_failing_run_says_how_it_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seed and its events, as the call that repeats it."""
-    monkeypatch.setattr("tests.simulation.run.CALM_S", -1.0)
-    with pytest.raises(AssertionError, match="hosts") as told:
+    monkeypatch.setattr("tests.simulation.run.Run._not_given_back", lambda _: "a host is left")
+    with pytest.raises(AssertionError, match="a host is left") as told:
         Run(1, [Event(14.9, "kill a host", 0.0)])()
     assert "Run(1, [\n    (14.9, 'kill a host', 0.0, 0.0, 0.0, 0.0),\n])()" in str(told.value)
 
