@@ -148,9 +148,10 @@ class Rows:
                 [self._served("transformers", f'path = "{chat}"\njoin = false'), theirs],
                 self._bodies("short", work.short()), connections,
             )  # fmt: skip
+        keeping = "options = { prefix_cache_mb = 256 }"
         self.all["again"] = Row(
             "the same, kept prefixes on, a new question about the same 1,000 tokens, beside transformers serve", 10.0,
-            [self._served("transformers", f'path = "{chat}"\njoin = false\noptions = {{ prefix_cache_mb = 256 }}'), theirs],
+            [self._served("transformers", f'path = "{chat}"\njoin = false\n{keeping}'), theirs],
             self._bodies("again", work.again(128 if tiny else 1000)), 1,
         )  # fmt: skip
 
