@@ -171,6 +171,7 @@ class Management:
                     epoch=self._epoch,
                     listener=self,
                     secure=self._secure,
+                    devices=server.devices,
                 )
                 if server.draining:
                     deployment.begin_stop()

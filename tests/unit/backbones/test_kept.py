@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install framehost[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
-from executor_host.backbones import kept  # noqa: E402
+from executor_host.backbones import kept, pieces  # noqa: E402
 from executor_host.backbones.causal import Reader, Row, Way  # noqa: E402
 from executor_host.backbones.qwen3_5 import Qwen35, Settings  # noqa: E402
 from executor_host.errors import Abandoned  # noqa: E402
@@ -239,5 +239,5 @@ def test_misuse(plain: Counting) -> None:  # noqa: F811
         return transformers.StaticCache(config=config, max_cache_len=200)
 
     reader = Reader(plain, static, torch.device("cpu"), way="forked", kept_bytes=MUCH, segment=SEGMENT)
-    with pytest.raises(kept.Unkeepable, match="StaticLayer"):
+    with pytest.raises(pieces.Unkeepable, match="StaticLayer"):
         reader.read([Row(np.arange(40) % 97, np.array([39]))], lambda: None)
