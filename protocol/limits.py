@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 1
 """Bumped when a message changes meaning. Peers with another version are refused in the handshake."""
 
 MAX_BODY_BYTES: Final = 48 * 1024 * 1024

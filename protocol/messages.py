@@ -200,9 +200,9 @@ class Welcome(Message):
     role: Name
     pid: Count
     state: Name
-    held: Tree = field(default_factory=dict)
     busy_call: Count = 0
     busy_epoch: Annotated[str, text(limits.MAX_INCARNATION_CHARS)] = ""
+    held: Tree = field(default_factory=dict)
 
 
 @declare(Kind.PROGRESS, Lane.CONTROL, Lane.MANAGEMENT)
@@ -234,9 +234,9 @@ class Execute(Message):
     prefixes."""
 
     payload: Tree
-    keep: OptionalTree = None
     request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
     sent_ms: Count = 0
+    keep: OptionalTree = None
 
 
 @declare(Kind.OWED, Lane.DATA)
@@ -415,10 +415,11 @@ class Drained(Message):
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
 
-    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them.
+    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them; of a budget `bytes`, and
+    `model` is the device.
     """
 
-    action: Annotated[str, one_of("swap", "cancel", "load", "unload")]
+    action: Annotated[str, one_of("swap", "cancel", "load", "unload", "budget")]
     model: Name
     settings: Tree
 
@@ -494,8 +495,8 @@ class Leaving(Message):
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
-        Hello, Welcome, Progress, Ready, Execute, Owed, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
+        Hello, Welcome, Progress, Ready, Execute, Owed, Evict, Result, Failure, Cancel, CancelAnswer, Status, Drain,
+        Bye, HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip

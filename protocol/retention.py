@@ -55,7 +55,7 @@ class Held:
     """Of the unit's conversation, that are pinned; 0 for a unit of none."""
 
     bytes: int
-    """Of these tokens, whoever else has them pinned as well."""
+    """Of these tokens, pinned by other conversations as well or not."""
 
     found: int
     """Tokens of the unit that were held before it, and were not read again."""

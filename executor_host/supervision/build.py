@@ -50,6 +50,8 @@ class Settings:
     """The name that is meant where none is said."""
     limits: dict[str, Any]
     """Of the server, as the front is told them."""
+    kept_bytes: Mapping[str, int]
+    """By device, what may stay on it between requests."""
     bounds: Bounds
     restarts: int
     front_limit_s: float | None
@@ -103,6 +105,7 @@ def build(
         drain_s=settings.drain_s,
         default=settings.default,
         limits=settings.limits,
+        kept_bytes=settings.kept_bytes,
         died=deaths.died,
     )
     renewal = DirectoryRenewal([one.directory for one in listeners.inherited], lane.listen_again, console.say)

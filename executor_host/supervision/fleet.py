@@ -38,8 +38,10 @@ class Fleet:
         default: str,
         limits: dict[str, Any],
         died: Callable[[str, str], None],
+        kept_bytes: Mapping[str, int] | None = None,
     ) -> None:
-        """`default` and `limits`: of the server, as the front is told them. `died(who, how)`: a death to remember."""
+        """`default` and `limits`: of the server, as the front is told them. `died(who, how)`: a death to remember.
+        `kept_bytes`: by device, what may stay on it between requests."""
         self.drain_s = drain_s
         self.residency = Residency(bounds, self)
         self.evictions: dict[str, asyncio.Task[None]] = {}
@@ -50,6 +52,7 @@ class Fleet:
         self._weighs = bounds.bytes is not None
         self._default = default
         self._limits = limits
+        self._kept_bytes = dict(kept_bytes or {})
         self._died = died
         self._deployments: dict[str, Hosts] = {}
         self._changing: Callable[[], bool] = lambda: False
@@ -78,6 +81,13 @@ class Fleet:
         """The deployment that a configured name means."""
         return next(hosts for hosts in self.named if hosts.spec.name == name)
 
+    def keep(self, device: str, size: int | None) -> None:
+        """From now on so many bytes may stay on a device between requests; None: what its models' own options say."""
+        self._kept_bytes.pop(device, None)
+        if size is not None:
+            self._kept_bytes[device] = size
+        self.publish()
+
     def publish(self, *, is_open: bool | None = None) -> None:
         """Tell the front what every name means, in one message. `is_open`: what it is told of the ports, if not how it
         is."""
@@ -85,7 +95,7 @@ class Fleet:
             Deployment(
                 models=[hosts.row() for hosts in self],
                 default=self._default,
-                server=self._limits,
+                server={**self._limits, "kept_bytes": dict(self._kept_bytes)},
                 open=self._around.life.open if is_open is None else is_open,
             )
         )

@@ -1,5 +1,5 @@
-"""What operators order, carried out: swap, load, unload, cancel. The order is taken or refused at once, each step is
-told while it happens, and the outcome when it has.
+"""What operators order, carried out: swap, load, unload, cancel, budget. The order is taken or refused at once, each step
+is told while it happens, and the outcome when it has.
 
     ORDER ─▶ PROGRESS (received) ─▶ PROGRESS (a step) ... ─▶ OUTCOME {code, message, report}
     ORDER ─▶ OUTCOME {conflict, unknown, invalid}
@@ -21,7 +21,7 @@ from executor_host.supervision.console import Console
 from executor_host.supervision.fleet import Fleet
 from executor_host.supervision.life import ServerLife
 from protocol.messages import Message, Order, Outcome, Progress
-from protocol.models import DeploymentSpec
+from protocol.models import MAX_AMOUNT, DeploymentSpec
 
 
 class Invalid(Exception):
@@ -71,6 +71,8 @@ class Orders:
             answer("conflict", "the server is stopping")
         elif not self._life.open:
             answer("conflict", "the server is still starting its models")
+        elif order.action == "budget":
+            self._budget(order, answer)
         elif order.model not in self._models:
             answer("unknown", f"there is no model {order.model!r}; models here: {', '.join(self._models)}")
         else:
@@ -85,6 +87,16 @@ class Orders:
         """The server stops: what is being carried out is answered with that."""
         for task in self._tasks:
             task.cancel()
+
+    def _budget(self, order: Order, answer: Callable[..., None]) -> None:
+        """What may stay on a device between requests. The front holds it to that at once."""
+        size = order.settings.get("bytes")
+        if order.settings.keys() != {"bytes"} or not (size is None or (type(size) is int and 0 <= size <= MAX_AMOUNT)):
+            answer("invalid", f"a budget is bytes, 0 to {MAX_AMOUNT}, or null for what the models' own options say")
+            return
+        self._fleet.keep(order.model, size)
+        words = "what the models' own options say" if size is None else f"{size} bytes"
+        answer("done", f"the device {order.model!r} may keep {words} between requests")
 
     async def _carry_out(self, order: Order, answer: Callable[..., None], say: Say) -> None:
         try:

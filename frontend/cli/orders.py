@@ -1,4 +1,4 @@
-"""`framehost swap`, `load` and `unload`: what an operator does to the models of a running server."""
+"""`framehost swap`, `load`, `unload` and `budget`: what an operator does to the models of a running server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,18 @@ def add_to(commands: Any) -> None:
     for parser in (load, unload):
         parser.add_argument("model", metavar="NAME")
         parser.set_defaults(run=run_order)
-    for parser in (swap, load, unload):
+    budget = commands.add_parser(
+        "budget",
+        help="bound what stays on a device between requests",
+        description="Bound what the models and conversations of a device keep there between requests. It holds at once: "
+        f"what is idle is given up, prefixes first. {EXIT}",
+    )
+    budget.add_argument("model", metavar="DEVICE", help="as `framehost status` names it: cpu, cuda:0")
+    budget.add_argument(
+        "size", metavar="BYTES", type=_size, help="a number, or `default`: what the models' options say"
+    )
+    budget.set_defaults(run=run_budget)
+    for parser in (swap, load, unload, budget):
         parser.add_argument("--port", type=port_number, default=8080, help="the port it serves (default 8080)")
 
 
@@ -78,6 +89,19 @@ def run_swap(arguments: argparse.Namespace) -> int:
 def run_order(arguments: argparse.Namespace) -> int:
     """Order a load or an unload, and return the exit status."""
     return carry_out(arguments.port, Order(action=arguments.command, model=arguments.model, settings={}))
+
+
+def run_budget(arguments: argparse.Namespace) -> int:
+    """Order a budget, and return the exit status."""
+    return carry_out(arguments.port, Order(action="budget", model=arguments.model, settings={"bytes": arguments.size}))
+
+
+def _size(text: str) -> int | None:
+    if text == "default":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of bytes, or default")
+    return int(text)
 
 
 def carry_out(port: int, order: Order) -> int:

@@ -89,6 +89,7 @@ def _build(source: TomlDocument) -> Configuration:
         host=host,
         port=server.port,
         limits=limits,
+        kept_bytes=server.kept_bytes,
         drain_s=server.drain_s,
         access_log=server.access_log,
         tracing=server.tracing,

@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from frontend.errors import QueueFull
+from frontend.limits import SESSION_IDLE_S
 
 if TYPE_CHECKING:
     from frontend.serving.retention import Retention
 
 MAX_CONVERSATIONS: Final = 10_000
 """Of a front. Each is some hundred bytes here; what they hold on a device is bounded there."""
-
-IDLE_S: Final = 600.0
-"""Without a turn for so long a conversation is over: ten minutes, which is what caches of prompts in the field do."""
 
 SEPARATOR: Final = "\n"
 """Between the name of a key and the client's own id: neither has one in it."""
@@ -77,7 +75,9 @@ class Conversation:
 class Conversations:
     """All conversations of a front. Belongs to the event loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = IDLE_S, most: int = MAX_CONVERSATIONS) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, idle_s: float = SESSION_IDLE_S, most: int = MAX_CONVERSATIONS
+    ) -> None:
         """`idle_s`: seconds without a turn after which one is over. `most`: how many there may be."""
         self.idle_s, self._most = idle_s, most
         self._loop = loop

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from frontend.limits import SESSION_IDLE_S
 from frontend.runtime.byte_budget import ByteBudget, Holder
-from frontend.serving.conversations import IDLE_S, Conversations
+from frontend.serving.conversations import Conversations
 from frontend.serving.statistics import DeviceStatistics
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Devices:
     """All devices of a front. Belongs to the event loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = IDLE_S) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = SESSION_IDLE_S) -> None:
         """`idle_s`: seconds after which a conversation without a turn is over."""
         self.conversations = Conversations(loop, idle_s)
         self._limits: Mapping[str, int] = {}

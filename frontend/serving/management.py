@@ -193,6 +193,7 @@ class Management:
             dropped.close(f"model {dropped.name!r} was replaced by another one")
         # Not before those who have waited at a name have gone on: what they go to is in use.
         server.loop.call_soon(self._tell_usage)
+        server.devices.configure(table.server.get("kept_bytes", {}))
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
@@ -267,6 +268,8 @@ class Management:
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
             },
+            "devices": [dataclasses.asdict(device) for device in server.devices.statistics()],
+            "sessions": len(server.devices.conversations),
             "others": [dataclasses.asdict(deployment.statistics()) for deployment in server.others.values()],
         }
 

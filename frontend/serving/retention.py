@@ -203,7 +203,7 @@ class Retention:
         if conversation is not None:
             self._devices.conversations.finish(conversation)
             if conversation.host is not self or conversation.over:
-                # It goes on elsewhere, or not at all: what this turn has left is nobody's.
+                # It goes on elsewhere, or not at all: what this turn has left belongs to none.
                 dropped.append(conversation.name)
             elif self._budget is None and not conversation.active:
                 self._conversations.pop(conversation.name, None)
