@@ -1,5 +1,5 @@
-"""What operators order, carried out: swap, load, unload, cancel, budget. The order is taken or refused at once, each step
-is told while it happens, and the outcome when it has.
+"""What operators order, carried out: swap, load, unload, cancel, budget. The order is taken or refused at once, each
+step is told while it happens, and the outcome when it has.
 
     ORDER ─▶ PROGRESS (received) ─▶ PROGRESS (a step) ... ─▶ OUTCOME {code, message, report}
     ORDER ─▶ OUTCOME {conflict, unknown, invalid}

@@ -57,7 +57,7 @@ def add_to(commands: Any) -> None:
     budget = commands.add_parser(
         "budget",
         help="bound what stays on a device between requests",
-        description="Bound what the models and conversations of a device keep there between requests. It holds at once: "
+        description="Bound what models and conversations keep on a device between requests. It holds at once: "
         f"what is idle is given up, prefixes first. {EXIT}",
     )
     budget.add_argument("model", metavar="DEVICE", help="as `framehost status` names it: cpu, cuda:0")

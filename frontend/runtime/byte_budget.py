@@ -5,9 +5,9 @@
        └── refused: nothing has changed
 
 A holder reserves before the work, under its own name, for what it may come to hold at most; the host says what it has
-become. Room is made of what no request uses: prefixes first, then conversations, the least recently used of each first.
-A refusal changes nothing. It is used from the event loop's thread only and knows no clock: the order of calls is the
-order of use.
+become. Room is made of what no request uses: prefixes first, then conversations, the least recently used of each first;
+a prefix takes nothing from a conversation. A refusal changes nothing. It is used from the event loop's thread only and
+knows no clock: the order of calls is the order of use.
 """
 
 from __future__ import annotations
@@ -178,7 +178,11 @@ class ByteBudget:
     def _idle(self, excess: int, besides: Holder | None) -> tuple[Holder, ...]:
         """Whom to evict for `excess` bytes, in order; all that is idle where that is not enough."""
         chosen: list[Holder] = []
-        idle = [each for each, holding in self._holdings.items() if not holding.users and each != besides]
+        idle = [
+            each
+            for each, holding in self._holdings.items()
+            if not holding.users and each != besides and (besides is None or each.kind <= besides.kind)
+        ]
         for each in sorted(idle, key=lambda holder: holder.kind):
             if excess <= 0:
                 break

@@ -31,7 +31,7 @@ class Devices:
         self._hosts: dict[str, Retention] = {}
         """By the names that holders call them by."""
         self._of: dict[str, ByteBudget] = {}
-        """By host, the budget that it was last in: reservations end there, whatever has become of the host."""
+        """By host, the budget that it is in."""
 
     def configure(self, limits: Mapping[str, int]) -> None:
         """The limits in bytes by device, from now on; what is above them and idle is given up at once."""
@@ -48,9 +48,9 @@ class Devices:
         return budget
 
     def leave(self, host: Retention) -> None:
-        """Its process is gone."""
-        del self._hosts[host.host]
-        self.fit(self._of[host.host])
+        """It will have no process any more."""
+        if self._hosts.pop(host.host, None) is not None:
+            self.fit(self._of.pop(host.host))
 
     def fit(self, budget: ByteBudget) -> None:
         """Hold a device to its limit."""
@@ -60,13 +60,10 @@ class Devices:
     def evicted(self, holders: Iterable[Holder]) -> None:
         """What was taken from these has to leave their hosts, in this order."""
         for holder in holders:
-            host = self._hosts[holder.host]
-            conversation = host.dropped(holder)
-            host.evict([] if conversation is None else [conversation.name])
-
-    def end(self, host: str, holder: Holder, more: int, now: int | None) -> None:
-        """A reservation has ended, and its host says what it holds `now`."""
-        self._of[host].end(holder, more, now)
+            host = self._hosts.get(holder.host)
+            if host is not None:
+                conversation = host.dropped(holder)
+                host.evict([] if conversation is None else [conversation.name])
 
     def statistics(self) -> list[DeviceStatistics]:
         """Of each device with a host on it."""

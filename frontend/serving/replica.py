@@ -150,7 +150,7 @@ class Replica:
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
         device = str(up.facts.get("device", ""))
-        self.retention.host_up(f"{device}@{up.incarnation}" if up.public_key else device, up.facts, link.evict)
+        self.retention.host_up(f"{device} of {self.retention.host}" if up.public_key else device, up.facts, link.evict)
         if self.identity and identity != self.identity:
             # What waits was prepared for another model and must not run on this one.
             ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
@@ -247,7 +247,7 @@ class Replica:
             self._close_queue(Availability.FAILED, math.inf)
         self.availability = Availability.FAILED
         link, self._link = self._link, None
-        self.retention.host_down()
+        self.retention.close()
         if link is not None:
             link.end(reason=reason, retry_after=1)
         self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))

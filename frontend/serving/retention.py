@@ -32,12 +32,15 @@ class Turn:
     admission: Final = None
     """It is a permit of no admission."""
 
-    __slots__ = ("_failed", "_found", "_more", "_retention", "conversation")
+    __slots__ = ("_budget", "_failed", "_found", "_holder", "_more", "_retention", "conversation")
 
-    def __init__(self, retention: Retention, conversation: Conversation | None, more: Mapping[Holder, int]) -> None:
+    def __init__(
+        self, retention: Retention, conversation: Conversation | None, budget: ByteBudget, holder: Holder, more: int
+    ) -> None:
+        """`more`: bytes that `holder` has reserved in `budget` for it."""
         self.conversation = conversation
         self._retention = retention
-        self._more = more
+        self._budget, self._holder, self._more = budget, holder, more
         self._found = 0
         self._failed = False
 
@@ -77,7 +80,8 @@ class Turn:
 
     def release_retained(self) -> None:
         """The request is over."""
-        self._retention.end(self.conversation, self._more, failed=self._failed)
+        self._budget.end(self._holder, self._more, self._retention.says(self._holder, self._budget))
+        self._retention.ended(self.conversation, failed=self._failed)
 
 
 class Retention:
@@ -87,7 +91,7 @@ class Retention:
         """`host`: the replica, by a name that no other has."""
         self.model, self.host = model, host
         self.cost: Cost | None = None
-        """What keeping costs there; None while no host is there, and for one that keeps nothing."""
+        """What keeping costs there, as its last host has said; None for one that keeps nothing."""
         self._devices = devices
         self._budget: ByteBudget | None = None
         self._send: Callable[[Evict], None] | None = None
@@ -110,9 +114,8 @@ class Retention:
     def host_up(self, device: str, facts: Mapping[str, Any], send: Callable[[Evict], None]) -> None:
         """A host is dialled: on which device, what it has reported, and how it is told to give something up."""
         self.cost = Cost.from_facts(facts)
-        if self.cost is not None:
-            self._budget = self._devices.join(self, device)
-            self._send = send
+        self._budget = None if self.cost is None else self._devices.join(self, device)
+        self._send = send
 
     def welcomed(self, held: Mapping[str, Any]) -> None:
         """What it holds for a front before this one is counted from now on. What cannot be read is given up."""
@@ -134,17 +137,22 @@ class Retention:
         self._devices.fit(self._budget)
 
     def host_down(self) -> None:
-        """Its process is gone, and all that it held."""
-        budget, self._budget, self._send, self.cost = self._budget, None, None, None
+        """Its process is gone, and all that it held. What is reserved for units on their way stays so: they are sent to
+        the next one."""
+        self._send = None
         self._told.clear()
-        if budget is None:
-            return
-        budget.host_ended(self.host)
-        for conversation in self._conversations.values():
+        if self._budget is not None:
+            self._budget.host_ended(self.host)
+        for conversation in list(self._conversations.values()):
             conversation.lose(ENDED)
-        for name in [name for name, one in self._conversations.items() if not one.active]:
-            self._conversations.pop(name).host = None
-        self._devices.leave(self)
+            self._let_go(conversation)
+
+    def close(self) -> None:
+        """There will be no host any more."""
+        self.host_down()
+        if self._budget is not None:
+            self._devices.leave(self)
+        self.cost = None
 
     # One request
 
@@ -167,7 +175,7 @@ class Retention:
                 verdict = budget.reserve(self._prefixes, 0)
             assert not isinstance(verdict, BytesRefused)
             self._devices.evicted(verdict.evicted)
-            return Turn(self, None, {self._prefixes: wanted})
+            return Turn(self, None, budget, self._prefixes, wanted)
         holder = self._holder(conversation)
         wanted = max(0, most - budget.settled(holder))
         verdict = budget.reserve(holder, wanted)
@@ -181,7 +189,7 @@ class Retention:
             conversation.host = self
             self._conversations[conversation.name] = conversation
         self._devices.conversations.begin(conversation)
-        return Turn(self, conversation, {holder: wanted})
+        return Turn(self, conversation, budget, holder, wanted)
 
     def keep(self, conversation: Conversation | None) -> Keep:
         """What a unit is sent with."""
@@ -195,23 +203,30 @@ class Retention:
             self._told[self._holder(conversation)] = held.bytes
             conversation.tokens = held.tokens
 
-    def end(self, conversation: Conversation | None, more: Mapping[Holder, int], *, failed: bool) -> None:
-        """A turn is over, and with it its reservations."""
-        for holder, reserved in more.items():
-            self._devices.end(self.host, holder, reserved, self._told.get(holder))
+    def says(self, holder: Holder, budget: ByteBudget) -> int | None:
+        """What the host has said last that it holds for a holder of `budget`; None when it has said nothing."""
+        return self._told.get(holder) if budget is self._budget else None
+
+    def ended(self, conversation: Conversation | None, *, failed: bool) -> None:
+        """A turn is over, and its reservation has ended. `failed`: what it has read may lie in the host."""
         dropped = []
         if conversation is not None:
             self._devices.conversations.finish(conversation)
             if conversation.host is not self or conversation.over:
                 # It goes on elsewhere, or not at all: what this turn has left belongs to none.
                 dropped.append(conversation.name)
-            elif self._budget is None and not conversation.active:
-                self._conversations.pop(conversation.name, None)
-                conversation.host = None
+            elif self._send is None:
+                self._let_go(conversation)
             if conversation.tokens:
                 conversation.lost = ""
         if failed or dropped:
             self.evict(dropped)
+
+    def _let_go(self, conversation: Conversation) -> None:
+        """It has nothing here, and need not come here again, when no turn of it is on its way."""
+        if not conversation.active:
+            self._conversations.pop(conversation.name, None)
+            conversation.host = None
 
     def forget(self, conversation: Conversation) -> None:
         """Nothing is kept for it any more; what a turn has reserved goes when that ends."""
