@@ -169,7 +169,7 @@ SESSION_IDLE_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """The limits of the main port that an operator may set, with their defaults. Six are one request's."""
+    """The limits of the main port that an operator may set, with their defaults. The last six are one request's."""
 
     max_body_bytes: int = MAX_BODY_BYTES
     request_timeout_s: float = REQUEST_TIMEOUT_S
@@ -181,7 +181,6 @@ class ServerLimits:
     options: int = MAX_OPTIONS
     option_name_chars: int = MAX_OPTION_NAME_CHARS
     levels: int = MAX_LEVELS
-    session_idle_s: float = SESSION_IDLE_S
 
     def report(self) -> dict[str, Any]:
         """For clients and for `framehost status`, by the names of the configuration and with units."""
@@ -196,7 +195,6 @@ class ServerLimits:
             "options": self.options,
             "option_name_chars": self.option_name_chars,
             "levels": self.levels,
-            "session_idle_s": self.session_idle_s,
         }
 
 

@@ -102,8 +102,8 @@ class KeptPrefixes:
             raise ValueError("kept prefixes need at least a byte and a token")
         self.limit = limit
         self.segment = segment
-        self._allowed = limit
-        """What the front lets this model have of the limit."""
+        self._allowed: int | None = None
+        """What the front lets this model have of the limit; None: all of it."""
         self._make_cache = make_cache
         self._advance = advance
         self._root = Node(None, b"", 0, (), 0)
@@ -205,7 +205,7 @@ class KeptPrefixes:
 
     def allow(self, prefixes: int) -> None:
         """What is not pinned may be so many bytes, and at most the limit; what is more is given up."""
-        self._allowed = max(0, min(self.limit, prefixes))
+        self._allowed = max(0, prefixes)
         self._make_room()
 
     def begin_turn(self) -> None:
@@ -270,7 +270,8 @@ class KeptPrefixes:
                 self._nodes.move_to_end(id(step))
 
     def _make_room(self) -> None:
-        while self._bytes > self._allowed:
+        most = self.limit if self._allowed is None else min(self.limit, self._allowed)
+        while self._bytes > most:
             _, node = self._nodes.popitem(last=False)
             self._bytes -= node.size
             self._remove(node)

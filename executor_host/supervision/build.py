@@ -52,6 +52,8 @@ class Settings:
     """Of the server, as the front is told them."""
     kept_bytes: Mapping[str, int]
     """By device, what may stay on it between requests."""
+    session_idle_s: float
+    """After how many seconds without a turn a conversation is over."""
     bounds: Bounds
     restarts: int
     front_limit_s: float | None
@@ -106,6 +108,7 @@ def build(
         default=settings.default,
         limits=settings.limits,
         kept_bytes=settings.kept_bytes,
+        session_idle_s=settings.session_idle_s,
         died=deaths.died,
     )
     renewal = DirectoryRenewal([one.directory for one in listeners.inherited], lane.listen_again, console.say)

@@ -38,10 +38,11 @@ class Fleet:
         default: str,
         limits: dict[str, Any],
         died: Callable[[str, str], None],
-        kept_bytes: Mapping[str, int] | None = None,
+        kept_bytes: Mapping[str, int],
+        session_idle_s: float,
     ) -> None:
         """`default` and `limits`: of the server, as the front is told them. `died(who, how)`: a death to remember.
-        `kept_bytes`: by device, what may stay on it between requests."""
+        `kept_bytes`: by device, what may stay on it between requests; `session_idle_s`: how long conversations do."""
         self.drain_s = drain_s
         self.residency = Residency(bounds, self)
         self.evictions: dict[str, asyncio.Task[None]] = {}
@@ -52,7 +53,7 @@ class Fleet:
         self._weighs = bounds.bytes is not None
         self._default = default
         self._limits = limits
-        self._kept_bytes = dict(kept_bytes or {})
+        self._kept_bytes, self._session_idle_s = dict(kept_bytes), session_idle_s
         self._died = died
         self._deployments: dict[str, Hosts] = {}
         self._changing: Callable[[], bool] = lambda: False
@@ -95,7 +96,7 @@ class Fleet:
             Deployment(
                 models=[hosts.row() for hosts in self],
                 default=self._default,
-                server={**self._limits, "kept_bytes": dict(self._kept_bytes)},
+                server={**self._limits, "kept_bytes": dict(self._kept_bytes), "session_idle_s": self._session_idle_s},
                 open=self._around.life.open if is_open is None else is_open,
             )
         )

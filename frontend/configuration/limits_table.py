@@ -28,5 +28,4 @@ def server_limits(server: Server, source: TomlDocument) -> ServerLimits:
         options=table.options,
         option_name_chars=table.option_name_chars,
         levels=table.levels,
-        session_idle_s=server.session_idle_s,
     )

@@ -25,6 +25,8 @@ class Configuration:
     limits: ServerLimits
     kept_bytes: Mapping[str, int]
     """By device, what may stay on it between requests."""
+    session_idle_s: float
+    """After how many seconds without a turn a conversation is over."""
     drain_s: float
     access_log: bool
     tracing: bool

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from frontend.limits import SESSION_IDLE_S
 from frontend.runtime.byte_budget import ByteBudget, Holder
 from frontend.serving.conversations import Conversations
 from frontend.serving.statistics import DeviceStatistics
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 class Devices:
     """All devices of a front. Belongs to the event loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = SESSION_IDLE_S) -> None:
-        """`idle_s`: seconds after which a conversation without a turn is over."""
-        self.conversations = Conversations(loop, idle_s)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.conversations = Conversations(loop)
         self._limits: Mapping[str, int] = {}
         self._budgets: dict[str, ByteBudget] = {}
         self._hosts: dict[str, Retention] = {}
@@ -33,9 +31,11 @@ class Devices:
         self._of: dict[str, ByteBudget] = {}
         """By host, the budget that it is in."""
 
-    def configure(self, limits: Mapping[str, int]) -> None:
-        """The limits in bytes by device, from now on; what is above them and idle is given up at once."""
+    def configure(self, limits: Mapping[str, int], idle_s: float) -> None:
+        """The limits in bytes by device, from now on; what is above them and idle is given up at once. `idle_s`: as
+        for `Conversations`."""
         self._limits = dict(limits)
+        self.conversations.idle_s = idle_s
         for budget in self._budgets.values():
             self.fit(budget)
 

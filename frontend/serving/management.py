@@ -193,7 +193,8 @@ class Management:
             dropped.close(f"model {dropped.name!r} was replaced by another one")
         # Not before those who have waited at a name have gone on: what they go to is in use.
         server.loop.call_soon(self._tell_usage)
-        server.devices.configure(table.server.get("kept_bytes", {}))
+        kept = table.server
+        server.devices.configure(kept.get("kept_bytes", {}), kept.get("session_idle_s", limits.SESSION_IDLE_S))
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True

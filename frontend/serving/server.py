@@ -88,7 +88,7 @@ class Server:
         self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
         self.poison = Poison(self.clock)
-        self.devices = Devices(self.loop, self.limits.session_idle_s)
+        self.devices = Devices(self.loop)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes
