@@ -161,9 +161,3 @@ class Conversations:
             if not one.active and now - one.used >= self.idle_s:
                 self.end(one)
         self._look_later()
-
-    def close(self) -> None:
-        """No timer is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

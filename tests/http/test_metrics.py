@@ -284,6 +284,9 @@ async def test_every_metric_that_a_document_names_exists(main: Main, document: s
     main.host.tell(Status(report={"busy": False, "busy_s": 0.0, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
     await answered_with(main, {"kept": KEPT})
+    devices = main.server.devices
+    Retention("m", "m@1/1", devices).host_up("cpu", {"keeps": Cost(1, 1, 1, 1).to_wire()}, lambda _: None)
+    devices.conversations.open("", "m", "a")
     samples = {key[0] for key in await main.scrape()}
     served = samples | {name.removesuffix("_bucket") for name in samples}
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
