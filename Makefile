@@ -17,7 +17,7 @@ help:
 	@echo "make mutants  do the tests notice broken promises? (ARGS=\"--jobs 2 upload\")"
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
-	@echo "make chaos    minutes of random load and faults, then an audit"
+	@echo "make chaos    minutes of random load and faults, then an audit; ten thousand seeds of the simulation"
 	@echo "make bench    measure beside a bare aiohttp + ZeroMQ split, mosec, LitServe and transformers serve (25 minutes)"
 	@echo "make readme   ask what README asks, and write the answers and figures into it"
 	@echo "make models   measure the small models, and write the table of docs/models.md"
@@ -115,6 +115,7 @@ format: $(VENV)/lint.stamp
 # Random load and faults, then an audit; ARGS="--seconds 600 --seed 7".
 chaos: $(VENV)/test.stamp
 	$(BIN)/python -m tests.chaos $(ARGS)
+	$(BIN)/python -m tests.simulation
 
 bench: $(VENV)/test.stamp $(VENV)/peers/mosec
 	command -v wrk > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \

@@ -148,9 +148,10 @@ class Rows:
                 [self._served("transformers", f'path = "{chat}"\njoin = false'), theirs],
                 self._bodies("short", work.short()), connections,
             )  # fmt: skip
+        keeping = "options = { prefix_cache_mb = 256 }"
         self.all["again"] = Row(
-            "the same, a new question about the same 1,000 tokens, beside transformers serve", 10.0,
-            [self._served("transformers", f'path = "{chat}"\njoin = false'), theirs],
+            "the same, kept prefixes on, a new question about the same 1,000 tokens, beside transformers serve", 10.0,
+            [self._served("transformers", f'path = "{chat}"\njoin = false\n{keeping}'), theirs],
             self._bodies("again", work.again(128 if tiny else 1000)), 1,
         )  # fmt: skip
 
@@ -226,7 +227,7 @@ def measured(row: Row, rounds: int, seconds: int) -> None:
         for number in range(rounds + 1):
             found = {}
             for server in running if number % 2 else running[::-1]:
-                found[server.target.name] = _load(row, server, number, seconds if number or row.slow else 1)
+                found[server.target.name] = _load(row, server, number, seconds)
             if number:
                 row.rounds.append({target.name: found[target.name] for target in row.targets})
 

@@ -68,11 +68,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return not self._ready and not (timers and timers[0].when() <= self._now)  # type: ignore[attr-defined]
 
 
-def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_virtual(coroutine: Coroutine[Any, Any, T], loop_factory: Callable[[], VirtualTimeLoop] = VirtualTimeLoop) -> T:
     """Run to completion in a fresh virtual-time loop; fail on anything the loop had to report."""
     gc.freeze()  # what was there before is nobody's business here, and looking through it takes most of a second
     try:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             loop = runner.get_loop()
             assert isinstance(loop, VirtualTimeLoop)
             result = runner.run(coroutine)

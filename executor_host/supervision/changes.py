@@ -55,8 +55,9 @@ class Changes:
             return await _CarriedOut(self, self._fleet, hosts, spec, size, mode, say, self._clock).outcome()
         finally:
             del self._orders[name]
-            if self._fleet.find(hosts.spec.id) is not None:
-                residency.keep(hosts.spec.id, False)
+            for deployment in (hosts.spec.id, spec.id):
+                if self._fleet.find(deployment) is not None:
+                    residency.keep(deployment, False)
 
     async def load(self, name: str) -> str:
         """Have the hosts of `name` started, and again if they had failed. Raises `Conflict`, `OrderFailed`."""
@@ -194,7 +195,9 @@ class _CarriedOut:
         self._fleet.publish()
 
     def become(self, deployment: str, event: RoleEvent) -> None:
-        self._of(deployment).become(event)
+        hosts = self._of(deployment)
+        hosts.become(event)
+        self._fleet.residency.bar(deployment, hosts.role.state in (Role.HELD, Role.RETIRED))
 
     def publish(self) -> None:
         self._fleet.publish()

@@ -99,6 +99,8 @@ class _Entry:
     """What it is to replace, and has to be started beside."""
     kept: bool = False
     """A swap is at it: it stays until the swap has ended."""
+    barred: bool = False
+    """Its name is about to mean another one: no request has it started any more."""
     idle_since: float | None = None
     """When it became idle, on the caller's clock; None while it is busy, or that is not known."""
     there_since: float | None = None
@@ -132,10 +134,11 @@ class Residency:
         beside: str | None = None,
     ) -> None:
         """A deployment that has no hosts yet. `size`: the bytes that it will take, as far as is known. `beside`: the
-        one that it is to replace, which does not make room for it."""
+        one that it is to replace, which does not make room for it; until `keep` says otherwise it makes none itself."""
         if deployment in self._entries:
             raise KeyError(f"{deployment!r} is known already")
-        self._entries[deployment] = _Entry(Machine(PLACES, Place.ABSENT), size, pinned, keep_alive_s, beside)
+        place = Machine(PLACES, Place.ABSENT)
+        self._entries[deployment] = _Entry(place, size, pinned, keep_alive_s, beside, kept=beside is not None)
 
     def remove(self, deployment: str) -> None:
         """It is gone for good, and so are its processes."""
@@ -177,6 +180,7 @@ class Residency:
             if (
                 name not in self._line
                 and name in self._entries
+                and not self._entries[name].barred
                 and self._entries[name].place.state
                 in (
                     Place.ABSENT,
@@ -211,6 +215,13 @@ class Residency:
         """Its processes are gone and their memory is back."""
         self._entries[deployment].place.advance(Move.LEFT)
         self._plan()
+
+    def bar(self, deployment: str, barred: bool) -> None:
+        """Requests must not, or may again, have it started: a swap has taken its name from it. A front that does not
+        know that yet may still want it."""
+        self._entries[deployment].barred = barred
+        if barred:
+            self.withdraw(deployment)
 
     def keep(self, deployment: str, kept: bool) -> None:
         """It may not, or may again, be evicted; for a while, so that those that wait for room go on waiting."""

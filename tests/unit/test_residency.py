@@ -250,6 +250,39 @@ def test_who_waits_for_room_goes_on_waiting_while_a_swap_keeps_it() -> None:
     assert world.take() == ["evict a"]
 
 
+def test_what_a_swap_has_taken_the_name_from_is_not_started_by_a_request() -> None:
+    """Neither by one that waited before, nor by a front that does not know it yet; its successor still is."""
+    world = World()
+    residency = planner(world, "a", absent="x", count=1)
+    residency.keep("x", True)
+    residency.usage(["x"], {})
+    residency.bar("x", True)
+    residency.usage(["x"], {})
+    residency.remove("a")
+    assert world.take() == []
+    residency.bar("x", False)
+    residency.usage(["x"], {})
+    assert world.take() == ["start x"]
+
+
+def test_a_successor_makes_no_room_while_its_swap_goes_on() -> None:
+    """However long one of its hosts has been there: another is being loaded still."""
+    world = World()
+    residency = planner(world, "old", "a", absent="x", pinned="a", count=3, turn_s=5.0)
+    residency.keep("old", True)
+    residency.add("new", beside="old")
+    residency.want("new", first=True)
+    residency.ready("new")
+    residency.usage(["x"], {})
+    assert world.take() == ["start new"]
+    for now in (0.0, 10.0, 20.0):
+        residency.look(now)
+    assert world.take() == []
+    residency.keep("new", False)
+    residency.look(30.0)
+    assert world.take() == ["evict new"]
+
+
 def test_what_has_been_idle_for_as_long_as_it_is_kept_goes() -> None:
     """Not before, not when it is busy, not when it is pinned."""
     world = World()
