@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.serving.replica import Availability
+from frontend.serving.retention import Retention
 from protocol.messages import Result, Status
+from protocol.retention import Cost
 from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main
 

@@ -152,7 +152,14 @@ class World:
             clock=clock,
         )
         self.fleet = Fleet(
-            around, Bounds(count=3, turn_s=5.0), drain_s=DRAIN_S, default="alpha", limits={}, died=deaths.died
+            around,
+            Bounds(count=3, turn_s=5.0),
+            drain_s=DRAIN_S,
+            default="alpha",
+            limits={},
+            kept_bytes={},
+            session_idle_s=600.0,
+            died=deaths.died,
         )
         self.slot = FrontSlot(
             life,
