@@ -18,7 +18,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.contracts import clef, cua_s1, decider, embedding, kev, laya, open_jev, sparrow, transformers
+from protocol.contracts import clef, cua_s1, decider, embedding, kev, laya, nimble, open_jev, sparrow, transformers
 from protocol.models import Batch
 from protocol.options import NO_OPTIONS, OptionTable
 
@@ -151,6 +151,21 @@ BUILT_IN: Final[dict[str, Family]] = {
             marks=(kev.TRAINING,),
             needs_path="the folder of a checkpoint",
             front_files=kev.FRONT_FILES,
+        ),
+        Family(
+            name="nimble",
+            processor="frontend.families.nimble.processor:NimbleProcessor",
+            executor="executor_host.executors.nimble.executor:NimbleExecutor",
+            payload="protocol.payloads:RowsRequest",
+            options=nimble.OPTIONS,
+            pure=True,
+            look_ahead=True,
+            default_max_requests=None,
+            native="frontend.families.nimble.profile:NimbleNative",
+            inspect="executor_host.executors.nimble.checkpoint:inspect",
+            marks=(nimble.SCHEMA,),
+            needs_path="the folder of a checkpoint",
+            front_files=nimble.FRONT_FILES,
         ),
         Family(
             name="clef",

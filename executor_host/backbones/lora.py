@@ -3,7 +3,8 @@
     W' = dtype(float32(W) + s B A)        A [rank, in], B [out, rank]; s is alpha / rank, B A in float32
 
 for whichever of the layers' projections the adapter is made for. The sum is rounded once, to the dtype that the model
-computes in, and not at all in float32.
+computes in, and not at all in float32: PEFT's plain merge. Its `safe_merge`, with which some families were published,
+rounds the product to that dtype first: W' = W + dtype(s B A).
 
 Done here and not with PEFT, which only warns about tensors it cannot place, attaches what is left, and goes on. Here
 every tensor must have its place, and every place that `target_modules` names its tensors.
@@ -129,8 +130,9 @@ def settings(folder: Path) -> tuple[int, float, frozenset[str]]:
     return rank, alpha / rank, frozenset([name.rpartition(".")[2] for name in modules])
 
 
-def merge(model: Any, adapter: Adapter) -> None:
-    """Adds the adapter to the weights of a `Qwen3_5TextModel` on the CPU, in place and in their dtype.
+def merge(model: Any, adapter: Adapter, *, safe: bool = False) -> None:
+    """Adds the adapter to the weights of a `Qwen3_5TextModel` on the CPU, in place and in their dtype. `safe`: as
+    PEFT's `safe_merge` does.
 
     Raises `ConfigurationError` for a shape that does not fit, and for a sum that is not finite.
     """
@@ -145,7 +147,8 @@ def merge(model: Any, adapter: Adapter) -> None:
                 raise ConfigurationError(
                     f"{WEIGHTS}: {module} is {list(up.shape)} x {list(down.shape)} for a weight {list(weight.shape)}"
                 )
-            merged = weight.float() + (up @ down) * adapter.scaling
+            product = (up @ down) * adapter.scaling
+            merged = weight + product.to(weight.dtype) if safe else weight.float() + product
             if not bool(torch.isfinite(merged).all()):
                 raise ConfigurationError(f"{WEIGHTS}: {module} is not finite when it is merged")
             weight.copy_(merged.to(weight.dtype))

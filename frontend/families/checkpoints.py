@@ -119,7 +119,11 @@ def tokenizer(file: Path) -> Tokenizer:
 
 def encoder(file: Path) -> EncodeAll:
     """The tokenizer in a `tokenizer.json` as a function. Raises `AssetError`."""
-    made = tokenizer(file)
+    return encoding(tokenizer(file))
+
+
+def encoding(made: Tokenizer) -> EncodeAll:
+    """A tokenizer as a function."""
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         # The batch call lets go of the interpreter lock while it works (the single call stopped the event loop for

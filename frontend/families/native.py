@@ -62,7 +62,7 @@ class NativeProfile(ABC):
     """As `Processor.PREPARE_WEIGHT`, for parsing and preparing a body together."""
 
     ERROR_FIELD: ClassVar[str] = "detail"
-    """Every error body is an object with this one field, a string."""
+    """Every error body is an object with this one field: a string, or what `error_body` makes of it."""
 
     JSON_ONLY: ClassVar[bool] = True
     """Whether another media type than application/json is 415."""
@@ -125,11 +125,15 @@ class NativeProfile(ABC):
             return error.status, error.message
         return 500, self.FAILED
 
-    def render_error(self, error: RequestError) -> tuple[int, dict[str, str], dict[str, str]]:
+    def error_body(self, text: str) -> dict[str, Any]:
+        """The body that says `text`."""
+        return {self.ERROR_FIELD: text}
+
+    def render_error(self, error: RequestError) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Status, body and headers. Every 503 says in whole seconds when to try again."""
         status, text = self.refusal(error)
         headers = {}
         if status == 503:
             least, most = RETRY_AFTER_SECONDS
             headers["Retry-After"] = str(min(max(math.ceil(error.retry_after or least), least), most))
-        return status, {self.ERROR_FIELD: text}, headers
+        return status, self.error_body(text), headers

@@ -144,7 +144,7 @@ async def health(request: web.Request) -> web.Response:
     """GET /health, from cached state alone: 200 when a decision could be made now."""
     server, deployment = request.app[routes.SERVER], _deployment(request)
     if not deployment.prepares:
-        return _respond(request, 503, {deployment.native.ERROR_FIELD: UNAVAILABLE}, {"Retry-After": "1"})
+        return _respond(request, 503, deployment.native.error_body(UNAVAILABLE), {"Retry-After": "1"})
     view = deployment.view(accepting=not server.draining)
     headers = {} if view.ready else {"Retry-After": "1"}
     return _respond(request, 200 if view.ready else 503, dict(deployment.native.health(view)), headers)
@@ -155,7 +155,7 @@ def protocol_error(server: Server, name: str) -> Callable[[web.BaseRequest, int,
 
     def render(request: web.BaseRequest, status: int, text: str) -> web.Response:
         profile = server.deployments[name].native
-        return _respond(request, status, {profile.ERROR_FIELD: text if status < 500 else profile.FAILED})
+        return _respond(request, status, profile.error_body(text if status < 500 else profile.FAILED))
 
     return render
 
@@ -167,15 +167,15 @@ def _error_response(request: web.Request, error: RequestError) -> web.Response:
 
 def _not_allowed(allowed: str) -> routes.Handler:
     async def refuse(request: web.Request) -> web.Response:
-        field = _deployment(request).native.ERROR_FIELD
-        return _respond(request, 405, {field: f"allowed here: {allowed}"}, {hdrs.ALLOW: allowed})
+        document = _deployment(request).native.error_body(f"allowed here: {allowed}")
+        return _respond(request, 405, document, {hdrs.ALLOW: allowed})
 
     return refuse
 
 
 async def _not_found(request: web.Request) -> web.Response:
-    field = _deployment(request).native.ERROR_FIELD
-    return _respond(request, 404, {field: "there are POST /v1/systemone and GET /health"})
+    document = _deployment(request).native.error_body("there are POST /v1/systemone and GET /health")
+    return _respond(request, 404, document)
 
 
 def _deployment(request: web.Request) -> Deployment:

@@ -83,14 +83,15 @@ def text_config(vocabulary: int) -> dict[str, Any]:
     }
 
 
-def write_base(folder: Path, *, seed: int = 0, special: tuple[str, ...] = SPECIAL) -> Path:
-    """A base model as it is published: everything the text model does not need is there, too."""
+def write_base(folder: Path, *, seed: int = 0, special: tuple[str, ...] = SPECIAL, words: Any = None) -> Path:
+    """A base model as it is published: everything the text model does not need is there, too. `words`: its tokenizer,
+    else the one of the tokens `special`."""
     import torch
     from safetensors.torch import save_file
     from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
     folder.mkdir(parents=True, exist_ok=True)
-    words = tokenizer(special)
+    words = tokenizer(special) if words is None else words
     words.save(str(folder / "tokenizer.json"))
     text = text_config(words.get_vocab_size(with_added_tokens=True))
     document = {

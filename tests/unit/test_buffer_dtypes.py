@@ -24,6 +24,7 @@ from tests.helpers import (  # noqa: E402  need what was just looked for
     tiny_embedding,
     tiny_kev,
     tiny_laya,
+    tiny_nimble,
     tiny_open_jev,
     tiny_transformers,
 )
@@ -46,6 +47,11 @@ def _kev(folder: Path) -> dict[str, object]:
     return {"base": str(folder / "base")}
 
 
+def _nimble(folder: Path) -> dict[str, object]:
+    tiny_nimble.write(folder)
+    return {"base": str(folder / "base")}
+
+
 def _plain(write: Callable[[Path], object]) -> Callable[[Path], dict[str, object]]:
     def made(folder: Path) -> dict[str, object]:
         write(folder)
@@ -61,6 +67,7 @@ CHECKPOINTS: dict[str, Callable[[Path], dict[str, object]]] = {
     "embedding": _plain(tiny_embedding.write),
     "kev": _kev,
     "laya": _plain(tiny_laya.write),
+    "nimble": _nimble,
     "open-jev": _open_jev,
     "transformers": _plain(tiny_transformers.write_head),
 }

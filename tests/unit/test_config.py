@@ -142,7 +142,7 @@ def test_a_model_of_remote_hosts_needs_no_checkpoint_here(tmp_path: Path) -> Non
     config.load(write(tmp_path, text.replace('path = "/on/another/machine"\n', "") + HOSTS))
 
 
-WITHOUT_WEIGHTS = ["clef", "cua-s1", "decider", "embedding", "kev", "laya", "open-jev", "transformers"]
+WITHOUT_WEIGHTS = ["clef", "cua-s1", "decider", "embedding", "kev", "laya", "nimble", "open-jev", "transformers"]
 
 
 @pytest.mark.parametrize("family", WITHOUT_WEIGHTS)

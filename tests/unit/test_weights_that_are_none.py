@@ -18,6 +18,7 @@ from tests.helpers import (
     tiny_embedding,
     tiny_kev,
     tiny_laya,
+    tiny_nimble,
     tiny_open_jev,
     tiny_transformers,
 )
@@ -52,6 +53,7 @@ KINDS = {
     "clef": Kind(tiny_clef.write),
     "kev": Kind(tiny_kev.write),
     "laya": Kind(tiny_laya.write),
+    "nimble": Kind(tiny_nimble.write),
     "embedding": Kind(tiny_embedding.write),
     "transformers": Kind(tiny_transformers.write_chat),
 }
@@ -87,7 +89,7 @@ def test_a_weight_that_is_no_number_ends_the_start(name: str, tmp_path: Path) ->
     path = kind.write(tmp_path / "model")
     poison(tmp_path / "model")
     options = {"device": "cpu", **kind.options}
-    if name in ("kev", "open-jev"):
+    if name in ("kev", "nimble", "open-jev"):
         options["base"] = str(tmp_path / "model" / "base")
     executor = families.resolve(families.find(name).executor)(str(path), options)
 
