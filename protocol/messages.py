@@ -416,10 +416,10 @@ class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
 
     `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them; of a budget `bytes`, and
-    `model` is the device.
+    `model` is the device; of a reload perhaps `dry_run`, and `model` is of no meaning.
     """
 
-    action: Annotated[str, one_of("swap", "cancel", "load", "unload", "budget")]
+    action: Annotated[str, one_of("swap", "cancel", "load", "unload", "budget", "reload")]
     model: Name
     settings: Tree
 

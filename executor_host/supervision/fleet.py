@@ -89,6 +89,14 @@ class Fleet:
             self._kept_bytes[device] = size
         self.publish()
 
+    def keep_as(self, kept_bytes: Mapping[str, int] | None, session_idle_s: float | None) -> None:
+        """The same for all devices, and for how long conversations are kept; None: as it is."""
+        if kept_bytes is not None:
+            self._kept_bytes = dict(kept_bytes)
+        if session_idle_s is not None:
+            self._session_idle_s = session_idle_s
+        self.publish()
+
     def publish(self, *, is_open: bool | None = None) -> None:
         """Tell the front what every name means, in one message. `is_open`: what it is told of the ports, if not how it
         is."""

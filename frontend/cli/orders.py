@@ -65,7 +65,16 @@ def add_to(commands: Any) -> None:
         "size", metavar="BYTES", type=_size, help="a number, or `default`: what the models' options say"
     )
     budget.set_defaults(run=run_budget)
-    for parser in (swap, load, unload, budget):
+    reload = commands.add_parser(
+        "reload",
+        help="have a running server read its configuration file again",
+        description="Read the configuration file of a running server again and apply what has changed in it: models "
+        "that have become others are swapped, the new one beside the old one. What takes effect with the next start "
+        f"alone is named. A file that is wrong changes nothing. SIGHUP does the same. {EXIT}",
+    )
+    reload.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    reload.set_defaults(run=run_reload)
+    for parser in (swap, load, unload, budget, reload):
         parser.add_argument("--port", type=port_number, default=8080, help="the port it serves (default 8080)")
 
 
@@ -94,6 +103,12 @@ def run_order(arguments: argparse.Namespace) -> int:
 def run_budget(arguments: argparse.Namespace) -> int:
     """Order a budget, and return the exit status."""
     return carry_out(arguments.port, Order(action="budget", model=arguments.model, settings={"bytes": arguments.size}))
+
+
+def run_reload(arguments: argparse.Namespace) -> int:
+    """Order a reload, show each step, and return the exit status."""
+    settings = {"dry_run": True} if arguments.dry_run else {}
+    return carry_out(arguments.port, Order(action="reload", model="server", settings=settings))
 
 
 def _size(text: str) -> int | None:
