@@ -20,7 +20,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -40,6 +40,7 @@ from executor_host.supervision.residency import Bounds
 from frontend.cli.serve import configured, hint
 from frontend.cli.terminal import visible
 from frontend.configuration import keys
+from frontend.configuration.difference import difference
 from frontend.configuration.endpoints import Endpoint
 from frontend.configuration.model import Configuration, exposed
 from frontend.configuration.successor import successor
@@ -64,6 +65,8 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
+        kept_bytes=configuration.kept_bytes,
+        session_idle_s=configuration.session_idle_s,
         bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),
         restarts=configuration.restarts,
         front_limit_s=configuration.front_limit_s,
@@ -84,7 +87,9 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
 class _Models:
     """What each name is configured to be now."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, read: Callable[[], Configuration] | None) -> None:
+        """`read`: reads the configuration file again; None where there is none."""
+        self._configuration, self._read = configuration, read
         self._models = {model.name: model for model in configuration.models}
         self._timeout_s = configuration.limits.request_timeout_s
         self._numbers = itertools.count(1)
@@ -104,8 +109,43 @@ class _Models:
             raise Invalid(f"what it names could not be looked at within {SETTINGS_LIMIT_S:g} s") from error
         return self._spec(other), lambda: self._models.update({name: other})
 
+    async def reload(self) -> _Reloading:
+        """What the file says now. Raises `Invalid` when it is wrong, and nothing has changed."""
+        if self._read is None:
+            raise Invalid("the server was started without a configuration file: there is none to read again")
+        try:
+            after = await aside(self._read, limit_s=SETTINGS_LIMIT_S)
+        except ConfigurationError as error:
+            raise Invalid(str(error)) from error
+        except TimeoutError as error:
+            raise Invalid(f"the file, or what it names, could not be read within {SETTINGS_LIMIT_S:g} s") from error
+        found = difference(self._configuration, self._models, after)
+        return _Reloading(
+            steps=found.steps,
+            later=found.later,
+            kept_bytes=found.kept_bytes,
+            session_idle_s=found.session_idle_s,
+            successors=lambda: [(self._spec(model), self._accepting(model)) for model in found.models],
+            accept=lambda: setattr(self, "_configuration", after),
+        )
+
+    def _accepting(self, model: NamedModel) -> Callable[[], None]:
+        return lambda: self._models.update({model.name: model})
+
     def _spec(self, model: NamedModel) -> DeploymentSpec:
         return DeploymentSpec(id=f"{model.name}@{next(self._numbers)}", **structs.asdict(model))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reloading:
+    """As `executor_host.supervision.orders.Reloading`."""
+
+    steps: Sequence[str]
+    later: Sequence[str]
+    kept_bytes: Mapping[str, int] | None
+    session_idle_s: float | None
+    successors: Callable[[], Sequence[tuple[DeploymentSpec, Callable[[], None]]]]
+    accept: Callable[[], None]
 
 
 # Running
@@ -144,9 +184,10 @@ def _served(arguments: argparse.Namespace) -> int:
         processors = threads.processors()
 
         async def run() -> ServeExit:
-            models = _Models(configuration)
+            models = _Models(configuration, None if arguments.config is None else lambda: configured(arguments))
             settings = _settings(configuration, models, processors)
-            return await build(settings, listeners, log, models.successor, systemd.of_this_process()).run()
+            manager = systemd.of_this_process()
+            return await build(settings, listeners, log, models.successor, models.reload, manager).run()
 
         try:
             return asyncio.run(run())

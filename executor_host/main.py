@@ -37,7 +37,7 @@ from protocol.curve import Security
 from protocol.errors import ProtocolError, StaleIncarnation
 from protocol.exits import HostExit
 from protocol.frames import decode, encode
-from protocol.messages import Failure, Lane, Message, Owed, Progress, Ready, Status
+from protocol.messages import Evict, Failure, Lane, Message, Owed, Progress, Ready, Status
 from protocol.states import HostEvent
 from protocol.tensors import Blob, Buffer
 from protocol.transport.calls import receive, send
@@ -134,6 +134,10 @@ class Host:
         shared_state.announce(Progress(stage="warming", fraction=None))
         try:
             executor.warm_up()
+            kept = executor.kept
+            if kept is not None:
+                facts = {**facts, "keeps": kept.cost().to_wire()}
+                kept.clear()
         except ConfigurationError as error:
             return self._cannot_start(HostExit.CONFIGURATION, error, tell_trace=False)
         except Exception as error:
@@ -194,6 +198,9 @@ class Host:
             return True
         if isinstance(envelope.message, Owed):
             self._answer_again(peer, envelope.message.calls)
+            return True
+        if isinstance(envelope.message, Evict):
+            self._units.evict(envelope.message)
             return True
         if self._taken is not None:
             # Before anything else: a death from here on is one with this unit in our hands.

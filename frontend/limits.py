@@ -163,6 +163,10 @@ RETRY_AFTER_SECONDS: Final = (1, 5)
 the official one gives up at once when the value is above its remaining budget of 30 s."""
 
 
+SESSION_IDLE_S: Final = 600.0
+"""Without a turn for so long a conversation is over: as long as caches of prompts in the field are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """The limits of the main port that an operator may set, with their defaults. The last six are one request's."""

@@ -19,7 +19,7 @@ For an EXECUTE of call 7 with 30 s left, to incarnation "1-9f1c2ab4" and without
             2                aa 31 2d 39 66 31 63 32 61 62 34          text, 10 characters
            13                07                                        call 7
            14                cd 75 30                                  30,000 ms
-    offset  0      frame 2   81 a7 70 61 79 6c 6f 61 64 ...            {"payload": ...}
+    offset  0      frame 2   84 a7 70 61 79 6c 6f 61 64 ...            {"payload": ...}
 
 docs/wire.md is the whole specification, with two messages in full.
 

@@ -3,7 +3,7 @@ because together they are the protocol: a change of any is a change of its versi
 
     lane         from          to            messages
     ----------   -----------   -----------   ---------------------------------------------------------
-    data         front         host          EXECUTE, several as one BATCH (`batches`); OWED
+    data         front         host          EXECUTE, several as one BATCH (`batches`); OWED; EVICT
                  host          front         RESULT, FAILURE; several as one BATCH
     control      front,        host          HELLO, CANCEL, STATUS (ask), DRAIN
                  supervisor
@@ -59,6 +59,7 @@ from protocol.fields import (
     text,
     texts,
 )
+from protocol.retention import MAX_CONVERSATION_CHARS
 
 
 class Lane(enum.Enum):
@@ -87,6 +88,7 @@ class Kind(enum.IntEnum):
     BYE = 12
     BATCH = 13
     OWED = 14
+    EVICT = 15
     HOST_UP = 32
     HOST_DOWN = 33
     DEPLOYMENT = 34
@@ -192,13 +194,15 @@ class Hello(Message):
 
 @declare(Kind.WELCOME, Lane.CONTROL, Lane.MANAGEMENT)
 class Welcome(Message):
-    """The answer to HELLO. `busy_epoch` and `busy_call` name the unit the host is executing, or are "" and 0."""
+    """The answer to HELLO. `busy_epoch` and `busy_call` name the unit the host is executing, or are "" and 0. `held`:
+    what a host keeps for earlier fronts, by conversation: its tokens and its bytes (`retention`)."""
 
     role: Name
     pid: Count
     state: Name
     busy_call: Count = 0
     busy_epoch: Annotated[str, text(limits.MAX_INCARNATION_CHARS)] = ""
+    held: Tree = field(default_factory=dict)
 
 
 @declare(Kind.PROGRESS, Lane.CONTROL, Lane.MANAGEMENT)
@@ -226,11 +230,13 @@ class Ready(Message):
 class Execute(Message):
     """One admitted unit. `payload` is the family's payload type, as its fields. `request` is the id of the request that
     the unit belongs to, for the host's log; empty for a unit of no request. `sent_ms`: when it was sent, by the
-    sender's clock that only rises, in milliseconds; 0: not told."""
+    sender's clock that only rises, in milliseconds; 0: not told. `keep`: a `retention.Keep`, for a host that keeps
+    prefixes."""
 
     payload: Tree
     request: Annotated[str, text(limits.MAX_NAME_CHARS)] = ""
     sent_ms: Count = 0
+    keep: OptionalTree = None
 
 
 @declare(Kind.OWED, Lane.DATA)
@@ -243,10 +249,21 @@ class Owed(Message):
 
 @declare(Kind.RESULT, Lane.DATA)
 class Result(Message):
-    """The unit's outputs, raw. `elapsed_us` is the time inside the executor."""
+    """The unit's outputs, raw. `elapsed_us` is the time inside the executor. `held`: a `retention.Held`, from a host
+    that keeps prefixes."""
 
     outputs: Tree
     elapsed_us: Count
+    held: OptionalTree = None
+
+
+@declare(Kind.EVICT, Lane.DATA)
+class Evict(Message):
+    """Give up what these conversations have pinned, and of the other prefixes all that is above so many bytes. It is
+    done before the next unit, and not answered."""
+
+    conversations: Annotated[list[Any], texts(MAX_CONVERSATION_CHARS)]
+    prefixes: Count
 
 
 @declare(Kind.FAILURE, Lane.DATA, Lane.CONTROL)
@@ -398,10 +415,11 @@ class Drained(Message):
 class Order(Message):
     """What an operator wants done. Answered by PROGRESS, any number of times, and one OUTCOME of the same call.
 
-    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them.
+    `settings` of a swap: `family`, `path`, `options` and `mode`, as an operator gives them; of a budget `bytes`, and
+    `model` is the device; of a reload perhaps `dry_run`, and `model` is of no meaning.
     """
 
-    action: Annotated[str, one_of("swap", "cancel", "load", "unload")]
+    action: Annotated[str, one_of("swap", "cancel", "load", "unload", "budget", "reload")]
     model: Name
     settings: Tree
 
@@ -477,8 +495,8 @@ class Leaving(Message):
 BY_KIND: Final[dict[int, type[Message]]] = {
     cls.KIND: cls
     for cls in (
-        Hello, Welcome, Progress, Ready, Execute, Owed, Result, Failure, Cancel, CancelAnswer, Status, Drain, Bye,
-        HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
+        Hello, Welcome, Progress, Ready, Execute, Owed, Evict, Result, Failure, Cancel, CancelAnswer, Status, Drain,
+        Bye, HostUp, HostDown, Deployment, Want, Serving, Overdue, Drained, Order, Outcome, HostVerdict,
         DialIn, Assigned, Refused, Listening, Leaving,
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from protocol.errors import Malformed
 from protocol.tensors import Blob
@@ -16,6 +16,10 @@ from protocol.tensors import Blob
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+TEMPLATE_TOKENS: Final = 1024
+"""Of what a chat template puts around a text. Those of the families have some hundred at most."""
 
 
 class Payload(Protocol):
@@ -28,6 +32,14 @@ class Payload(Protocol):
     @classmethod
     def from_wire(cls, fields: Mapping[str, Any]) -> Self:
         """The payload of the received fields; `Malformed` when they are not of this type."""
+        ...
+
+
+class Keepable(Payload, Protocol):
+    """A payload whose text a host may keep."""
+
+    def longest(self) -> int:
+        """Tokens of its longest row, or more: of a text that the host reads, its bytes."""
         ...
 
 
@@ -54,6 +66,10 @@ class TextRequest:
     def extent(self) -> tuple[str, int, int]:
         """A document by itself: an executor of text reads one after the other, and bytes are counted anyway."""
         return "text", 1, 1
+
+    def longest(self) -> int:
+        """Its bytes, of which no tokenizer makes more tokens, and what a template puts around it."""
+        return len(self.document) + TEMPLATE_TOKENS
 
     def to_wire(self) -> dict[str, Any]:
         """One blob, out of band when it is large."""
@@ -103,6 +119,10 @@ class RowsRequest:
     def extent(self) -> tuple[str, int, int]:
         """All of its tokens as one row: they travel unpadded, and their reader packs rows of like length."""
         return "rows", 1, len(self.tokens)
+
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.lengths.max())
 
     def split(self) -> tuple[list[NDArray[np.int32]], list[int]]:
         """The rows, and the question of each."""
@@ -186,6 +206,10 @@ class MarkedRowsRequest:
         """Its rows that are questions, and the longest of them."""
         return "marked rows", self.rows, int(self.lengths.max())
 
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.lengths.max())
+
     def to_wire(self) -> dict[str, Any]:
         """Five arrays, out of band when they are large."""
         return {
@@ -238,6 +262,10 @@ class PromptRequest:
     def extent(self) -> tuple[str, int, int]:
         """One row."""
         return "prompt", 1, len(self.tokens)
+
+    def longest(self) -> int:
+        """Its tokens."""
+        return len(self.tokens)
 
     def to_wire(self) -> dict[str, Any]:
         """One array, out of band when it is large."""

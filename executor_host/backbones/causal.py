@@ -24,7 +24,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host.backbones import forks, kept, packing, prefix
+from executor_host.backbones import forks, packing, prefix
+from executor_host.backbones.kept import SEGMENT_TOKENS, KeptPrefixes
 from executor_host.backbones.qwen3_5 import FORK_BYTES, PASS_PADDING, SUFFIX_TOKENS
 
 Tokens: TypeAlias = NDArray[np.int64]
@@ -95,7 +96,7 @@ class Reader:
         """`make_cache`: an empty cache of the model. `least`: tokens that a state must save to be made; None: that of
         the device. `kept_bytes`: memory for prefixes that are kept between requests (kept.py), 0 for none; `segment`:
         tokens of a segment of theirs, None: that of the device. Raises `ValueError` for kept prefixes of a model whose
-        rows are read `alone`, and `kept.Unkeepable` at the first reading of a model that has such layers.
+        rows are read `alone`, and `pieces.Unkeepable` at the first reading of a model that has such layers.
         """
         self._forward = forward
         self._make_cache = make_cache
@@ -104,18 +105,18 @@ class Reader:
         self._padding = PASS_PADDING[device.type]
         # A state costs a pass of its own, and so does a row that is not padded into another one's pass.
         self._least = self._padding if least is None else least
-        self._kept: kept.KeptPrefixes | None = None
+        self._kept: KeptPrefixes | None = None
         if kept_bytes:
             if way == "alone":
                 raise ValueError("a prefix can only be kept of a model that goes on from states")
-            segment = kept.SEGMENT_TOKENS[device.type] if segment is None else segment
-            self._kept = kept.KeptPrefixes(kept_bytes, segment, make_cache, self._extend)
+            segment = SEGMENT_TOKENS[device.type] if segment is None else segment
+            self._kept = KeptPrefixes(kept_bytes, segment, make_cache, self._extend)
 
     def __repr__(self) -> str:
         return f"<Reader {self._way} on {self._device}>"
 
     @property
-    def kept(self) -> kept.KeptPrefixes | None:
+    def kept(self) -> KeptPrefixes | None:
         """What is kept between requests; None when nothing is."""
         return self._kept
 

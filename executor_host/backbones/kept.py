@@ -9,26 +9,26 @@ A node of the tree holds what its segment has added to the attention layers, and
 (recurrent states, convolutions, windows): these belong to the node, and never to the request that came last.
 
 The least recently used nodes go first when the budget is spent. A node that a request goes on from stays with that
-request, and is only no longer found by others.
+request, and is only no longer found by others. What a conversation has read last is pinned: it stays until the
+conversation goes on or is dropped, and is bounded by the front's budget of the device instead of by this one.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from executor_host.backbones import pieces
+from executor_host.backbones.pieces import Piece
+from protocol.retention import Cost, Held
+
 SEGMENT_TOKENS: Final = {"cuda": 512, "cpu": 128}
 """S by kind of device: a CPU gains nothing from wider passes; on a GPU a pass of fewer tokens is mostly launches."""
-
-
-class Unkeepable(ValueError):
-    """The model's cache has a layer whose state cannot be taken out of it and put back."""
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Node:
     """The ids of this node's own tokens, as int64: what is compared is the tokens, not a digest of them."""
     tokens: int
     """Of the whole path."""
-    pieces: tuple[_Piece, ...]
-    """One for each layer."""
+    layers: tuple[Piece, ...]
+    """One for each layer of the model."""
     size: int
     """Bytes of the pieces, and of `hidden`."""
     hidden: Any = None
@@ -49,6 +49,8 @@ class Node:
     children: dict[bytes, Node] = field(default_factory=dict)
     found: bool = True
     """Whether the tree still has it."""
+    pins: int = 0
+    """How many conversations go on from here, or from below."""
 
     def __repr__(self) -> str:
         return f"<Node of {self.tokens} tokens, {self.size} bytes>"
@@ -72,6 +74,13 @@ class _Counts:
     evicted: int = 0
 
 
+@dataclass(slots=True)
+class _Turn:
+    found: int = 0
+    node: Node | None = None
+    """The longest prefix that was read."""
+
+
 class KeptPrefixes:
     """The tree of one model on one device. One thread, like everything that owns a device."""
 
@@ -82,7 +91,8 @@ class KeptPrefixes:
         make_cache: Callable[[], Any],
         advance: Callable[[Any, NDArray[Any], int], Any],
     ) -> None:
-        """`limit`: bytes of all nodes together. `segment`: S, in tokens. `make_cache`: an empty cache of the model.
+        """`limit`: bytes of all nodes together that are not pinned. `segment`: S, in tokens. `make_cache`: an empty
+        cache of the model.
 
         `advance(cache, tokens, before)` runs the model over `tokens` (one dimension) that follow the `before` tokens in
         `cache`, and extends that cache; what it returns, a tensor or None, is kept with them. Raises `ValueError` for a
@@ -92,13 +102,17 @@ class KeptPrefixes:
             raise ValueError("kept prefixes need at least a byte and a token")
         self.limit = limit
         self.segment = segment
+        self._allowed: int | None = None
+        """What the front lets this model have of the limit; None: all of it."""
         self._make_cache = make_cache
         self._advance = advance
         self._root = Node(None, b"", 0, (), 0)
         self._nodes: OrderedDict[int, Node] = OrderedDict()
-        """By `id`, the least recently used first. A parent is used whenever its child is, and after it: so the first
-        one never has children."""
+        """By `id`, the least recently used first, those that are not pinned. A parent is used whenever its child is,
+        and after it: so the first one never has children here."""
         self._bytes = 0
+        self._conversations: dict[str, Node] = {}
+        self._turn: _Turn | None = None
         self._counts = _Counts()
 
     def __repr__(self) -> str:
@@ -106,7 +120,7 @@ class KeptPrefixes:
 
     def statistics(self) -> dict[str, int]:
         """Counts since the start: prefixes that were found whole (`hits`) or not (`misses`), tokens that were not read
-        again, nodes that were given up; and what is held now."""
+        again, nodes that were given up; and what is held now, the pinned not among it."""
         counts = self._counts
         return {
             "hits": counts.hits,
@@ -142,7 +156,12 @@ class KeptPrefixes:
                 found += len(part)
             node = child
         self._use(node)
-        self._make_room()
+        if self._turn is None:
+            self._make_room()
+        else:
+            self._turn.found += found
+            if self._turn.node is None or node.tokens > self._turn.node.tokens:
+                self._turn.node = node
         self._counts.kept_tokens += found
         if found == len(ids):
             self._counts.hits += 1
@@ -155,114 +174,111 @@ class KeptPrefixes:
         cache = self._make_cache()
         path = node.path
         if path:
-            cache.layers = [_restored([step.pieces[layer] for step in path]) for layer in range(len(node.pieces))]
+            cache.layers = [pieces.restored([step.layers[layer] for step in path]) for layer in range(len(node.layers))]
         return cache
+
+    def cost(self) -> Cost:
+        """What is kept of a text costs so much. Reads one segment; nothing of it is kept."""
+        import torch
+
+        with torch.inference_mode():
+            cache = self._make_cache()
+            hidden = self._advance(cache, np.zeros(self.segment, np.int64), 0)
+        costs = [pieces.cost(layer, self.segment) for layer in cache.layers]
+        own = 0 if hidden is None else -(-hidden.nbytes // self.segment)
+        token_bytes, state_bytes = own + sum(token for token, _ in costs), sum(state for _, state in costs)
+        return Cost(token_bytes, state_bytes, self.segment, self.limit)
 
     def clear(self) -> None:
         """Give up everything that is kept."""
         for node in self._nodes.values():
             node.found = False
+        for leaf in self._conversations.values():
+            for node in leaf.path:
+                node.found = False
         self._root.children.clear()
         self._nodes.clear()
+        self._conversations.clear()
         self._bytes = 0
 
+    # Conversations
+
+    def allow(self, prefixes: int) -> None:
+        """What is not pinned may be so many bytes, and at most the limit; what is more is given up."""
+        self._allowed = max(0, prefixes)
+        self._make_room()
+
+    def begin_turn(self) -> None:
+        """What is read from now on is one turn, of a conversation or of none. Nothing is given up until its end."""
+        self._turn = _Turn()
+
+    def end_turn(self, conversation: str | None) -> Held:
+        """The turn is over: pin the longest prefix that it has read for `conversation`, instead of what was pinned for
+        it before. None or "": it was none's, or has failed; what a conversation had stays."""
+        turn, self._turn = self._turn, None
+        assert turn is not None, "a turn ends once"
+        pinned = None
+        if conversation and turn.node is not None:
+            pinned = turn.node
+            self._pin(pinned)
+            self.drop([conversation])
+            self._conversations[conversation] = pinned
+        self._make_room()
+        return self._held(pinned, turn.found)
+
+    def drop(self, conversations: Iterable[str]) -> None:
+        """Give up what is pinned for these and for no other. Those that are not known have nothing."""
+        for name in conversations:
+            node = self._conversations.pop(name, None)
+            for step in reversed([] if node is None else node.path):
+                step.pins -= 1
+                if step.pins:
+                    continue
+                if step.children:
+                    # Another text goes on from here: it is a prefix like others, used after that and before its own.
+                    self._nodes[id(step)] = step
+                    self._bytes += step.size
+                else:
+                    self._remove(step)
+        self._make_room()
+
+    def _held(self, node: Node | None, found: int) -> Held:
+        size = 0 if node is None else sum(step.size for step in node.path)
+        return Held(self._bytes, 0 if node is None else node.tokens, size, found)
+
+    def _pin(self, node: Node) -> None:
+        for step in node.path:
+            if step.pins == 0 and self._nodes.pop(id(step), None) is not None:
+                self._bytes -= step.size
+            step.pins += 1
+
+    # The tree
+
     def _keep(self, parent: Node, key: bytes, tokens: int, cache: Any, hidden: Any) -> Node:
-        pieces = tuple(_piece(layer, parent.tokens) for layer in cache.layers)
-        size = sum(tensor.nbytes for piece in pieces for tensor in piece.tensors)
+        layers = tuple(pieces.taken(layer, parent.tokens) for layer in cache.layers)
+        size = sum(tensor.nbytes for piece in layers for tensor in piece.tensors)
         size += 0 if hidden is None else hidden.nbytes
-        node = Node(parent, key, tokens, pieces, size, hidden, found=parent is self._root or parent.found)
-        if node.found:
-            parent.children[key] = node
-            self._nodes[id(node)] = node
-            self._bytes += size
+        node = Node(parent, key, tokens, layers, size, hidden)
+        parent.children[key] = node
+        self._nodes[id(node)] = node
+        self._bytes += size
         return node
 
     def _use(self, node: Node) -> None:
         for step in reversed(node.path):
-            if step.found:
+            if id(step) in self._nodes:
                 self._nodes.move_to_end(id(step))
 
     def _make_room(self) -> None:
-        while self._bytes > self.limit:
+        most = self.limit if self._allowed is None else min(self.limit, self._allowed)
+        while self._bytes > most:
             _, node = self._nodes.popitem(last=False)
-            assert node.parent is not None
-            del node.parent.children[node.key]
-            node.found = False
             self._bytes -= node.size
+            self._remove(node)
             self._counts.evicted += 1
 
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """What one layer holds of one node: `shell` is the layer without its tensors.
-
-    Tensors of an attention layer are [1, heads, tokens of the node, size] each; of another layer they are whatever it
-    carries after the node's last token.
-    """
-
-    shell: Any
-    tensors: tuple[Any, ...]
-    grows: bool
-    """Whether the layer's state is that of all pieces of the path one after the other, and not the last one's alone."""
-
-
-def _piece(layer: Any, before: int) -> _Piece:
-    """What `layer` of a cache has got since its first `before` tokens, or carries now; copied."""
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
-
-    shell = copy.copy(layer)
-    if type(layer) is DynamicLayer:
-        shell.keys = shell.values = None
-        return _Piece(shell, tuple(whole[:, :, before:].clone() for whole in (layer.keys, layer.values)), grows=True)
-    if type(layer) is DynamicSlidingWindowLayer:
-        shell.keys = shell.values = None
-        return _Piece(shell, (layer.keys.clone(), layer.values.clone()), grows=False)
-    if type(layer) is LinearAttentionLayer:
-        # The tables of flags are written by the layer itself, so each copy has its own.
-        for name, value in vars(layer).items():
-            if isinstance(value, dict):
-                setattr(shell, name, dict(value))
-        tensors = tuple(state.clone() for state in _states(layer))
-        shell.conv_states = dict.fromkeys(layer.conv_states)
-        shell.recurrent_states = dict.fromkeys(layer.recurrent_states)
-        return _Piece(shell, tensors, grows=False)
-    raise Unkeepable(f"the state of a {type(layer).__name__} cannot be kept between requests")
-
-
-def _restored(pieces: Sequence[_Piece]) -> Any:
-    """A layer of a cache from what the nodes of a path hold of it."""
-    import torch
-
-    last = pieces[-1]
-    layer = copy.copy(last.shell)
-    if hasattr(last.shell, "keys"):
-        if last.grows:
-            layer.keys, layer.values = (torch.cat([piece.tensors[side] for piece in pieces], dim=-2) for side in (0, 1))
-        else:
-            layer.keys, layer.values = (tensor.clone() for tensor in last.tensors)
-        return layer
-    for name, value in vars(last.shell).items():
-        if isinstance(value, dict):
-            setattr(layer, name, dict(value))
-    tensors = iter(last.tensors)
-    for table, flags in (
-        (layer.conv_states, layer.is_conv_states_initialized),
-        (layer.recurrent_states, layer.is_recurrent_states_initialized),
-    ):
-        for index in table:
-            if flags[index]:
-                table[index] = next(tensors).clone()
-    return layer
-
-
-def _states(layer: Any) -> list[Any]:
-    """The tensors of a linear-attention layer that it has made, in the order in which they are put back."""
-    return [
-        table[index]
-        for table, flags in (
-            (layer.conv_states, layer.is_conv_states_initialized),
-            (layer.recurrent_states, layer.is_recurrent_states_initialized),
-        )
-        for index in table
-        if flags[index]
-    ]
+    def _remove(self, node: Node) -> None:
+        """It is not found any more."""
+        assert node.parent is not None
+        del node.parent.children[node.key]
+        node.found = False

@@ -30,8 +30,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from executor_host.backbones import forks, kept, last_layer, loading, packing, prefix
+from executor_host.backbones import forks, last_layer, loading, packing, prefix
 from executor_host.backbones.graphs import CudaRecorder, Graphs
+from executor_host.backbones.kept import SEGMENT_TOKENS, KeptPrefixes
 from executor_host.errors import ConfigurationError
 
 Execution: TypeAlias = Literal["rows", "packed", "shared", "auto"]
@@ -78,7 +79,7 @@ class Settings:
     kept_bytes: int = 0
     """Memory for prefixes that are kept between requests; 0: none are, and `execution` says how rows are read."""
     segment: int | None = None
-    """Tokens of a segment of a kept prefix; None: that of the device in `kept.SEGMENT_TOKENS`."""
+    """Tokens of a segment of a kept prefix; None: that of the device in `SEGMENT_TOKENS`."""
     every_position: bool = False
     """Whether what is kept is for `read_all`, which needs the hidden states of a prefix as well."""
 
@@ -137,11 +138,11 @@ class Qwen35:
         self._suffix_tokens = SUFFIX_TOKENS[kind] if settings.suffix_tokens is None else settings.suffix_tokens
         self._max_padding = PASS_PADDING[kind]
         self._shared_requests = self._auto_independent_requests = self._saved_tokens = 0
-        self._kept: kept.KeptPrefixes | None = None
+        self._kept: KeptPrefixes | None = None
         if settings.kept_bytes:
-            segment = kept.SEGMENT_TOKENS[kind] if settings.segment is None else settings.segment
+            segment = SEGMENT_TOKENS[kind] if settings.segment is None else settings.segment
             extend = self._extend_and_read if settings.every_position else self._extend
-            self._kept = kept.KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, extend)
+            self._kept = KeptPrefixes(settings.kept_bytes, segment, self._empty_cache, extend)
         self._graphs: Graphs | None = None
         if settings.graphs:
             if kind != "cuda":
@@ -238,6 +239,11 @@ class Qwen35:
             return Reading(torch.cat(hidden), "packed" if packed else "rows", total)
 
     @property
+    def kept(self) -> KeptPrefixes | None:
+        """What is kept between requests; None when nothing is."""
+        return self._kept
+
+    @property
     def joint_units(self) -> int:
         """How many requests `read_many` reads together: one where rows are read alone, by their mode or because
         prefixes are kept."""
@@ -327,7 +333,7 @@ class Qwen35:
 
     def _from_kept(
         self,
-        prefixes: kept.KeptPrefixes,
+        prefixes: KeptPrefixes,
         rows: Sequence[Tokens],
         questions: Sequence[int],
         check: Callable[[], None],

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from executor_host.errors import Abandoned, ConfigurationError, FatalExecutionError, HostError
 from protocol.errors import Malformed
 from protocol.options import NO_OPTIONS, OptionError, OptionTable
+from protocol.retention import Cost, Held
 
 Progress: TypeAlias = Callable[[float, str], None]
 """Called with the fraction done, within [0, 1] and never falling, and a few words for people."""
@@ -36,6 +37,34 @@ class Call(Protocol):
     @property
     def remaining_ms(self) -> int | None:
         """Milliseconds left of the request's own time, 0 when it is over; None = no limit."""
+        ...
+
+
+class Kept(Protocol):
+    """What an executor keeps on its device between units (`backbones.kept.KeptPrefixes`)."""
+
+    def cost(self) -> Cost:
+        """What is kept of a text costs so much."""
+        ...
+
+    def clear(self) -> None:
+        """Give up everything."""
+        ...
+
+    def allow(self, prefixes: int) -> None:
+        """What no conversation has pinned may be so many bytes from now on."""
+        ...
+
+    def begin_turn(self) -> None:
+        """What is read from now on belongs to one unit."""
+        ...
+
+    def end_turn(self, conversation: str | None) -> Held:
+        """The unit has ended: pin what it has read for `conversation`; None or "": for none."""
+        ...
+
+    def drop(self, conversations: Iterable[str]) -> None:
+        """Give up what is pinned for these."""
         ...
 
 
@@ -130,6 +159,12 @@ class Executor(ABC):
             except (HostError, Malformed) as error:
                 outcomes.append(error)
         return outcomes
+
+    @property
+    def kept(self) -> Kept | None:
+        """What stays on the device between units, after `load`; None for an executor that keeps nothing. Units of one
+        that keeps something come alone, to `execute`."""
+        return None
 
     def close(self) -> None:  # noqa: B027  an executor without resources has nothing to close
         """Gives back what `load` took. May be called twice, and without a load."""

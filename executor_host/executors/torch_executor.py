@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from executor_host import checkpoints, devices
 from executor_host.errors import ConfigurationError, ExecutionFailed, FatalExecutionError, HostError
-from executor_host.executors.base import Call, Executor, Progress, WarmUpCall, check, warming_up
+from executor_host.executors.base import Call, Executor, Kept, Progress, WarmUpCall, check, warming_up
 from protocol.errors import Malformed
 
 HASHED: Final = 0.5
@@ -150,6 +150,12 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
             except HostError as error:
                 outcomes[at] = error
         return [outcome for outcome in outcomes if outcome is not None]
+
+    @property
+    def kept(self) -> Kept | None:
+        """As `Executor`: that of the model, where it has one."""
+        kept: Kept | None = getattr(self._model, "kept", None)
+        return kept
 
     def close(self) -> None:
         """Drops the model."""

@@ -116,6 +116,7 @@ class ControlLane:
                     state=shared_state.machine.state.value,
                     busy_epoch=epoch,
                     busy_call=busy_call,
+                    held=dict(shared_state.held),
                 ),
             )
             if self._last is not None:

@@ -46,6 +46,8 @@ class SharedState:
         """Answers whose front is gone."""
         self.device_bytes: int | None = None
         """Memory that this process holds on its devices, as last looked at; None without one."""
+        self.held: dict[str, list[int]] = {}
+        """By conversation, the tokens and the bytes that are pinned for it: WELCOME's `held`."""
         # Written by the control thread.
         self.cancelled: set[Key] = set()
         """Units that no caller waits for: an executor may look and stop early, and what has not begun never does. The

@@ -17,13 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from executor_host.errors import Abandoned, FatalExecutionError, HostError, InputRefused
-from executor_host.executors.base import Executor
+from executor_host.executors.base import Executor, Kept
 from executor_host.host.shared_state import Key, SharedState
 from protocol import families
 from protocol.errors import FAILURES, Malformed, ProtocolError
 from protocol.frames import Envelope
-from protocol.messages import Execute, Failure, Message, Result
+from protocol.messages import Evict, Execute, Failure, Message, Result
 from protocol.payloads import Payload
+from protocol.retention import Keep
+
+NOTHING: Final = Keep("", 0)
+"""What stays of a unit that says nothing about it."""
 
 _NOT_BEGUN: Final = "the model is being restarted; this unit was not begun"
 
@@ -55,6 +59,7 @@ class Unit(NamedTuple):
     request: str
     payload: object
     call: UnitCall
+    keep: Keep | None = None
 
 
 class Units:
@@ -86,6 +91,8 @@ class Units:
         """
         epoch = peer.decode("ascii", "replace")
         shared_state, most = self._shared_state, max(1, self._executor.max_units)
+        if self._executor.kept is not None:
+            most = 1
         retiring = False
         for start in range(0, len(parts), most):
             group = parts[start : start + most]
@@ -132,17 +139,44 @@ class Units:
                 return failure("expired", "the request's time was up before its unit could start", dispatched=False)
         try:
             payload = self._payload.from_wire(message.payload)
+            keep = None if message.keep is None else Keep.from_wire(message.keep)
         except Malformed as error:
             return failure("protocol", str(error), dispatched=False)
-        return Unit(message.request, payload, UnitCall(shared_state, key, budget_ms))
+        return Unit(message.request, payload, UnitCall(shared_state, key, budget_ms), keep)
 
     def _alone(self, unit: Unit, times: int) -> Message:
         started = time.perf_counter_ns()
         try:
-            outputs = self._executor.execute(unit.payload, unit.call)
-            return self._result(outputs, started)
+            kept = self._executor.kept
+            if kept is None:
+                return self._result(self._executor.execute(unit.payload, unit.call), started)
+            return self._keeping(kept, unit, started)
         except Exception as error:
             return self._reported(unit, error, times)
+
+    def _keeping(self, kept: Kept, unit: Unit, started: int) -> Result:
+        """As `_alone`, of an executor that keeps prefixes. What fails pins nothing."""
+        keep = unit.keep or NOTHING
+        conversation = None
+        kept.allow(keep.prefixes)
+        kept.begin_turn()
+        try:
+            outputs = self._executor.execute(unit.payload, unit.call)
+            conversation = keep.conversation
+        finally:
+            held = kept.end_turn(conversation)
+        if conversation:
+            self._shared_state.held[conversation] = [held.tokens, held.bytes]
+        return self._result(outputs, started, held.to_wire())
+
+    def evict(self, message: Evict) -> None:
+        """Give up what the front says."""
+        kept = self._executor.kept
+        if kept is not None:
+            kept.allow(message.prefixes)
+            kept.drop(message.conversations)
+        for conversation in message.conversations:
+            self._shared_state.held.pop(conversation, None)
 
     def _together(self, units: Sequence[Unit], times: int) -> list[Message]:
         """One answer for each unit, which are executed for the `times`-th time."""
@@ -167,8 +201,9 @@ class Units:
             for unit, outcome in zip(units, outcomes, strict=True)
         ]
 
-    def _result(self, outputs: Mapping[str, Any], started: int) -> Result:
-        result = Result(outputs=dict(outputs), elapsed_us=(time.perf_counter_ns() - started) // 1000)
+    def _result(self, outputs: Mapping[str, Any], started: int, held: dict[str, Any] | None = None) -> Result:
+        elapsed_us = (time.perf_counter_ns() - started) // 1000
+        result = Result(outputs=dict(outputs), elapsed_us=elapsed_us, held=held)
         self._shared_state.executed += 1
         return result
 

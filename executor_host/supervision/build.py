@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from executor_host.supervision.life import ServerLife
 from executor_host.supervision.listeners import Listeners
 from executor_host.supervision.log_writer import LogWriter
 from executor_host.supervision.management import Management
-from executor_host.supervision.orders import Orders, Successor
+from executor_host.supervision.orders import Orders, Reloading, Successor
 from executor_host.supervision.probes import ProbeServer
 from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
@@ -50,6 +50,10 @@ class Settings:
     """The name that is meant where none is said."""
     limits: dict[str, Any]
     """Of the server, as the front is told them."""
+    kept_bytes: Mapping[str, int]
+    """By device, what may stay on it between requests."""
+    session_idle_s: float
+    """After how many seconds without a turn a conversation is over."""
     bounds: Bounds
     restarts: int
     front_limit_s: float | None
@@ -66,10 +70,15 @@ class Settings:
 
 
 def build(
-    settings: Settings, listeners: Listeners, log: LogWriter, successor: Successor, manager: ServiceManager
+    settings: Settings,
+    listeners: Listeners,
+    log: LogWriter,
+    successor: Successor,
+    reload: Callable[[], Awaitable[Reloading]],
+    manager: ServiceManager,
 ) -> Server:
     """A server that is ready to run in the running loop. `listeners` and `log`: opened by the caller, who closes them.
-    `successor`: as for `Orders`. `manager`: who is told of the start and the end. Raises `HostsUnusable`."""
+    `successor`, `reload`: as for `Orders`. `manager`: who is told of the start and the end. Raises `HostsUnusable`."""
     loop = asyncio.get_running_loop()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     console, clock, directory = Console(log), AwakeClock(), listeners.main.directory
@@ -103,6 +112,8 @@ def build(
         drain_s=settings.drain_s,
         default=settings.default,
         limits=settings.limits,
+        kept_bytes=settings.kept_bytes,
+        session_idle_s=settings.session_idle_s,
         died=deaths.died,
     )
     renewal = DirectoryRenewal([one.directory for one in listeners.inherited], lane.listen_again, console.say)
@@ -124,7 +135,7 @@ def build(
         died=deaths.died,
     )
     names = tuple(spec.name for spec, _ in settings.models)
-    orders = Orders(life, console, fleet, Changes(fleet, clock), names, successor)
+    orders = Orders(life, console, fleet, Changes(fleet, clock), names, successor, reload)
     reports = Reports(life, lane, log, listeners, fleet, front, orders.swaps, deaths)
     Management(life, lane, console, fleet, front, orders, reports)
     probes = None if listeners.health is None else ProbeServer(listeners.health, reports.health)

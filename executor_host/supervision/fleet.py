@@ -38,8 +38,11 @@ class Fleet:
         default: str,
         limits: dict[str, Any],
         died: Callable[[str, str], None],
+        kept_bytes: Mapping[str, int],
+        session_idle_s: float,
     ) -> None:
-        """`default` and `limits`: of the server, as the front is told them. `died(who, how)`: a death to remember."""
+        """`default` and `limits`: of the server, as the front is told them. `died(who, how)`: a death to remember.
+        `kept_bytes`: by device, what may stay on it between requests; `session_idle_s`: how long conversations do."""
         self.drain_s = drain_s
         self.residency = Residency(bounds, self)
         self.evictions: dict[str, asyncio.Task[None]] = {}
@@ -50,6 +53,7 @@ class Fleet:
         self._weighs = bounds.bytes is not None
         self._default = default
         self._limits = limits
+        self._kept_bytes, self._session_idle_s = dict(kept_bytes), session_idle_s
         self._died = died
         self._deployments: dict[str, Hosts] = {}
         self._changing: Callable[[], bool] = lambda: False
@@ -78,6 +82,21 @@ class Fleet:
         """The deployment that a configured name means."""
         return next(hosts for hosts in self.named if hosts.spec.name == name)
 
+    def keep(self, device: str, size: int | None) -> None:
+        """From now on so many bytes may stay on a device between requests; None: what its models' own options say."""
+        self._kept_bytes.pop(device, None)
+        if size is not None:
+            self._kept_bytes[device] = size
+        self.publish()
+
+    def keep_as(self, kept_bytes: Mapping[str, int] | None, session_idle_s: float | None) -> None:
+        """The same for all devices, and for how long conversations are kept; None: as it is."""
+        if kept_bytes is not None:
+            self._kept_bytes = dict(kept_bytes)
+        if session_idle_s is not None:
+            self._session_idle_s = session_idle_s
+        self.publish()
+
     def publish(self, *, is_open: bool | None = None) -> None:
         """Tell the front what every name means, in one message. `is_open`: what it is told of the ports, if not how it
         is."""
@@ -85,7 +104,7 @@ class Fleet:
             Deployment(
                 models=[hosts.row() for hosts in self],
                 default=self._default,
-                server=self._limits,
+                server={**self._limits, "kept_bytes": dict(self._kept_bytes), "session_idle_s": self._session_idle_s},
                 open=self._around.life.open if is_open is None else is_open,
             )
         )

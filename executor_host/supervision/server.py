@@ -26,7 +26,7 @@ from executor_host.supervision.orders import Orders
 from executor_host.supervision.probes import ProbeServer
 from executor_host.supervision.systemd import ServiceManager
 from protocol.exits import HostExit, ServeExit
-from protocol.messages import Drain
+from protocol.messages import Drain, Order
 from protocol.models import DeploymentSpec
 
 HOSTS_SHARE_S = 0.5
@@ -79,7 +79,7 @@ class Server:
         """Serve until a signal or a failure; returns the exit status of the command."""
         parts = self._parts
         life, fleet = parts.life, parts.fleet
-        stop_signals.OURS.tell(self._asked_to_stop)
+        stop_signals.OURS.tell(self._asked_to_stop, self._asked_to_reload)
         if parts.probes is not None:
             await parts.probes.start()
             parts.console.say("framehost", f"probes are answered at {url_of(parts.probes.listener)}")
@@ -180,6 +180,11 @@ class Server:
     def _asked_to_stop(self) -> None:
         """In the middle of anything; what follows is done in a step of the loop of its own."""
         self._loop.call_soon_threadsafe(self._signalled)
+
+    def _asked_to_reload(self) -> None:
+        """As `_asked_to_stop`. The answer is for the log alone."""
+        order = Order(action="reload", model="server", settings={})
+        self._loop.call_soon_threadsafe(self._parts.orders.take, order, lambda _: None)
 
     def _signalled(self) -> None:
         parts = self._parts

@@ -1,4 +1,5 @@
-"""SIGTERM, SIGINT and SIGHUP from the first code of `serve` to its last: none of them ends it in between the lines.
+"""SIGTERM and SIGINT from the first code of `serve` to its last: none of them ends it in between the lines. SIGHUP
+never ends it: it has the configuration file read again, once the server runs.
 
     install ─▶ kept ─▶ tell ─▶ told, each one ─▶ ignore ─▶ ignored until the process is gone
 
@@ -12,8 +13,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""SIGHUP: a closed terminal is a requested stop, too."""
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
@@ -22,24 +22,30 @@ class StopSignals:
     def __init__(self) -> None:
         self._kept = 0
         self._tell: Callable[[], None] | None = None
+        self._reload: Callable[[], None] | None = None
 
     def install(self) -> None:
         """From now on a signal is kept, until a handler wants to be told. Again: nothing."""
         for number in NUMBERS:
             signal.signal(number, self._take)
+        signal.signal(signal.SIGHUP, self._hang_up)
 
-    def tell(self, told: Callable[[], None]) -> None:
+    def tell(self, told: Callable[[], None], reload: Callable[[], None]) -> None:
         """Call `told` for each signal: for those that were kept now, for the others between two bytecodes of the main
-        thread, wherever that is."""
-        self._tell = told
+        thread, wherever that is. `reload` for each SIGHUP from now on: before, the file was just being read."""
+        self._tell, self._reload = told, reload
         kept, self._kept = self._kept, 0
         for _ in range(kept):
             told()
 
     def ignore(self) -> None:
         """Whatever comes now comes too late to change how the process ends."""
-        for number in NUMBERS:
+        for number in (*NUMBERS, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        if self._reload is not None:
+            self._reload()
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self._tell is None:

@@ -1,4 +1,4 @@
-"""`framehost swap`, `load` and `unload`: what an operator does to the models of a running server."""
+"""`framehost swap`, `load`, `unload` and `budget`: what an operator does to the models of a running server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,27 @@ def add_to(commands: Any) -> None:
     for parser in (load, unload):
         parser.add_argument("model", metavar="NAME")
         parser.set_defaults(run=run_order)
-    for parser in (swap, load, unload):
+    budget = commands.add_parser(
+        "budget",
+        help="bound what stays on a device between requests",
+        description="Bound what models and conversations keep on a device between requests. It holds at once: "
+        f"what is idle is given up, prefixes first. {EXIT}",
+    )
+    budget.add_argument("model", metavar="DEVICE", help="as `framehost status` names it: cpu, cuda:0")
+    budget.add_argument(
+        "size", metavar="BYTES", type=_size, help="a number, or `default`: what the models' options say"
+    )
+    budget.set_defaults(run=run_budget)
+    reload = commands.add_parser(
+        "reload",
+        help="have a running server read its configuration file again",
+        description="Read the configuration file of a running server again and apply what has changed in it: models "
+        "that have become others are swapped, the new one beside the old one. What takes effect with the next start "
+        f"alone is named. A file that is wrong changes nothing. SIGHUP does the same. {EXIT}",
+    )
+    reload.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    reload.set_defaults(run=run_reload)
+    for parser in (swap, load, unload, budget, reload):
         parser.add_argument("--port", type=port_number, default=8080, help="the port it serves (default 8080)")
 
 
@@ -78,6 +98,25 @@ def run_swap(arguments: argparse.Namespace) -> int:
 def run_order(arguments: argparse.Namespace) -> int:
     """Order a load or an unload, and return the exit status."""
     return carry_out(arguments.port, Order(action=arguments.command, model=arguments.model, settings={}))
+
+
+def run_budget(arguments: argparse.Namespace) -> int:
+    """Order a budget, and return the exit status."""
+    return carry_out(arguments.port, Order(action="budget", model=arguments.model, settings={"bytes": arguments.size}))
+
+
+def run_reload(arguments: argparse.Namespace) -> int:
+    """Order a reload, show each step, and return the exit status."""
+    settings = {"dry_run": True} if arguments.dry_run else {}
+    return carry_out(arguments.port, Order(action="reload", model="server", settings=settings))
+
+
+def _size(text: str) -> int | None:
+    if text == "default":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of bytes, or default")
+    return int(text)
 
 
 def carry_out(port: int, order: Order) -> int:

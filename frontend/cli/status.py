@@ -90,6 +90,9 @@ def render(report: dict[str, Any]) -> str:
             f"bytes {ingress['held']} of {ingress['cost']}, refused {ingress['rejected']}"
         )
         lines.append("        limits " + ", ".join(f"{name} {value}" for name, value in front["limits"].items()))
+        lines += [_device(device) for device in front["devices"]]
+        if front["sessions"]:
+            lines.append(f"        sessions {front['sessions']}")
         lines += _keys(front["keys"])
     for host in report["hosts"]:
         lines += _host(host, front)
@@ -147,6 +150,14 @@ def _presence(host: dict[str, Any], model: dict[str, Any] | None) -> list[str]:
     elif host["keep_alive_s"]:
         words.append(f"kept for {host['keep_alive_s']:g} s without a request")
     return [f"        {', '.join(words)}"] if words else []
+
+
+def _device(device: dict[str, Any]) -> str:
+    over = f", {device['overage_bytes']} above it and in use" if device["overage_bytes"] else ""
+    return (
+        f"        device {device['device']}: {device['used_bytes']} of {device['limit_bytes']} bytes kept between "
+        f"requests{over}"
+    )
 
 
 def _keys(report: dict[str, Any] | None) -> list[str]:

@@ -89,6 +89,8 @@ def _build(source: TomlDocument) -> Configuration:
         host=host,
         port=server.port,
         limits=limits,
+        kept_bytes=server.kept_bytes,
+        session_idle_s=server.session_idle_s,
         drain_s=server.drain_s,
         access_log=server.access_log,
         tracing=server.tracing,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,10 @@ class Configuration:
     host: str
     port: int
     limits: ServerLimits
+    kept_bytes: Mapping[str, int]
+    """By device, what may stay on it between requests."""
+    session_idle_s: float
+    """After how many seconds without a turn a conversation is over."""
     drain_s: float
     access_log: bool
     tracing: bool

@@ -102,6 +102,13 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turn_s: Annotated[float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (never) to {MAX_SECONDS}")] = field(
         name="turn", default=DEFAULT_TURN_S
     )
+    session_idle_s: Annotated[float, _SECONDS] = field(name="session_idle", default=limits.SESSION_IDLE_S)
+    """Without a turn for so long a conversation is over."""
+    kept_bytes: Annotated[
+        dict[str, Annotated[int, _BYTES]], Meta(description="a table of devices, as { cpu = 1073741824 }")
+    ] = {}
+    """What may stay on a device between requests, of all its models and conversations; absent: what the options
+    `prefix_cache_mb` of its models add up to."""
     front_limit_s: Annotated[
         float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (no limit) to {MAX_SECONDS}")
     ] = field(name="front_limit", default=DEFAULT_FRONT_LIMIT_S)

@@ -5,6 +5,7 @@ main port where there are API keys.
     POST /admin/models/NAME/cancel   no body; gives up what a swap is loading
     POST /admin/models/NAME/load     no body
     POST /admin/models/NAME/unload   no body
+    POST /admin/devices/NAME/budget  {"bytes": ...}; null: what the models' own options say
 
 The answer comes when it is done, which may take as long as a model takes to load; an order is carried out to its
 end also when its client leaves. The supervisor does it, one order per name at a time: another is 409.
@@ -58,12 +59,16 @@ def build(server: Server) -> web.Application:
     return app
 
 
+SETTINGS: Final = ("swap", "budget")
+"""Orders that have settings."""
+
+
 def _handler(action: str) -> routes.Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
             _check_sender(request)
             settings = await _settings(request)
-            if settings and action != "swap":
+            if settings and action not in SETTINGS:
                 raise InvalidRequest.at((), f"{action} takes no settings; an empty body is expected", "extra_forbidden")
             order = Order(action=action, model=request.match_info["name"], settings=settings)
             try:
@@ -83,7 +88,10 @@ def _handler(action: str) -> routes.Handler:
     return handle
 
 
-POST: Final = tuple((f"/admin/models/{{name}}/{action}", _handler(action)) for action in ACTIONS)
+POST: Final = (
+    *((f"/admin/models/{{name}}/{action}", _handler(action)) for action in ACTIONS),
+    ("/admin/devices/{name}/budget", _handler("budget")),
+)
 """Paths and their handlers."""
 
 
@@ -123,5 +131,8 @@ async def _settings(request: web.Request) -> dict[str, Any]:
 
 
 async def _not_found(request: web.Request) -> web.Response:
-    text = f"there is no route {request.path[:200]!r} here; there is POST /admin/models/NAME/{'|'.join(ACTIONS)}"
+    text = (
+        f"there is no route {request.path[:200]!r} here; there is POST /admin/models/NAME/{'|'.join(ACTIONS)} "
+        "and /admin/devices/NAME/budget"
+    )
     return routes.plain_error(request, 404, "not_found_error", text)

@@ -16,6 +16,7 @@ from frontend.http import (
     openrouter,
     page,
     routes,
+    sessions,
     systemone,
 )
 from frontend.serving.server import Server
@@ -37,6 +38,7 @@ POST = (
 GET = (
     ("/v1/models", routes.models),
     ("/v1/models/{name}", routes.model),
+    ("/v1/sessions", sessions.listed),
     ("/health", routes.health),
     ("/healthz", routes.alive),
     ("/metrics", exposition.metrics),
@@ -45,6 +47,7 @@ GET = (
     ("/static/page.js", page.script),
     ("/static/page.css", page.style),
 )
+DELETE = (("/v1/sessions/{name}", sessions.end),)
 
 
 def build(server: Server, *, loopback: bool = False) -> web.Application:
@@ -72,7 +75,7 @@ def build(server: Server, *, loopback: bool = False) -> web.Application:
         resource.add_route("*", guarded(routes.method_not_allowed(allowed)), expect_handler=ingress.expectation)
 
     posts = POST if server.keys is None else (*POST, *admin.POST)
-    for method, table in (("POST", posts), ("GET", GET)):
+    for method, table in (("POST", posts), ("GET", GET), ("DELETE", DELETE)):
         for path, handler in table:
             add(path, method, handler)
             add(f"{path}/", method, handler)

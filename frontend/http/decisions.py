@@ -122,6 +122,9 @@ class Exchange:
     def family(self, deployment: Deployment) -> Processor:
         return deployment.processor
 
+    def session(self, asked: DecisionRequest) -> str | None:
+        return asked.session
+
     def waits(self, deployment: Deployment) -> bool:
         return True
 

@@ -10,6 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from prometheus_client.registry import Collector
 from frontend.http import routes
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.runtime.admission import AdmissionStatistics
+from frontend.serving.devices import Devices
 from frontend.serving.replica import Availability
 from frontend.serving.server import Server
 from frontend.serving.statistics import DeploymentStatistics
@@ -65,6 +67,7 @@ class FrontCollector(Collector):
         statistics = [deployment.statistics() for deployment in self._server.deployments.values()]
         yield from _queues(statistics)
         keys = () if self._server.keys is None else self._server.keys.statistics()
+        yield from _devices(self._server.devices)
         yield from _permits((self._server.ingress.statistics(), *keys), statistics)
         yield from _models(statistics)
 
@@ -215,6 +218,24 @@ def _kept_prefixes(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
                 spared.add_metric(labels, replica.kept.get("kept_tokens", 0))
                 evicted.add_metric(labels, replica.kept.get("evicted", 0))
     yield from (held, most, asked, spared, evicted)
+
+
+def _devices(devices: Devices) -> Iterator[Metric]:
+    used = GaugeMetricFamily("framehost_device_kept_bytes", "Bytes kept on a device, or reserved.", labels=["device"])
+    most = GaugeMetricFamily("framehost_device_kept_limit_bytes", "Bytes kept on a device at most.", labels=["device"])
+    for device in devices.statistics():
+        used.add_metric([device.device], device.used_bytes)
+        most.add_metric([device.device], device.limit_bytes)
+    open_ = GaugeMetricFamily("framehost_sessions", "Conversations.", labels=MODEL)
+    tokens = GaugeMetricFamily("framehost_session_tokens", "Tokens held of conversations.", labels=MODEL)
+    count, held = Counter[str](), Counter[str]()
+    for one in devices.conversations:
+        count[one.model] += 1
+        held[one.model] += one.tokens
+    for model, number in sorted(count.items()):
+        open_.add_metric([model], number)
+        tokens.add_metric([model], held[model])
+    yield from (used, most, open_, tokens)
 
 
 def _permits(shared: Sequence[AdmissionStatistics], statistics: list[DeploymentStatistics]) -> Iterator[Metric]:

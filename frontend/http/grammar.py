@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from frontend.errors import Fault, InvalidRequest, UsageError
 from frontend.limits import DEFAULTS, MAX_FAULTS, ServerLimits
-from frontend.requests.questions import Question, Text, printable
+from frontend.requests.questions import MAX_SESSION_CHARS, Question, Text, printable
 
 TEXT: Final = (str, dict, list)
 """What a JSON text is in Python: a string, or structured text."""
@@ -49,22 +49,37 @@ class Faults:
         return len(self.found) >= MAX_FAULTS
 
 
+SESSION: Final = "x_session"
+
 UNSERVED: Final = {
-    "x_session": "a conversation that goes on from earlier requests",
+    SESSION: "a conversation that goes on from earlier requests, which /v1/systemone has",
     "x_input_ids": "tokens instead of a text",
 }
 """Fields that change what is asked. A client that sends one counts on it, so it is never ignored."""
 
 
-def an_object(document: object) -> dict[str, Any]:
+def an_object(document: object, *served: str) -> dict[str, Any]:
     """The body, which has to be an object. Raises `InvalidRequest`: any other value has no fields to look at; and
-    `UsageError` for what would have the same text mean something else."""
+    `UsageError` for what would have the same text mean something else. `served`: what of `UNSERVED` the dialect
+    has."""
     if not isinstance(document, dict):
         raise InvalidRequest.at((), f"the body is {kind_of(document)}; a JSON object is expected", "json_invalid")
     for name, meaning in UNSERVED.items():
-        if document.get(name) is not None:
-            raise UsageError(f"{name}: {meaning}, which this server does not take; send the whole state as text")
+        if document.get(name) is not None and name not in served:
+            raise UsageError(f"{name}: {meaning}; it is not taken here: send the whole state as text")
     return document
+
+
+def session(document: dict[str, Any], faults: Faults) -> str | None:
+    """The client's name for a conversation, None when it has none."""
+    value = document.get(SESSION)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_SESSION_CHARS or not value.isprintable():
+        msg = f"the session is no text of 1..{MAX_SESSION_CHARS} printable characters"
+        faults.add((SESSION,), msg, "string_type")
+        return None
+    return value
 
 
 def model(document: dict[str, Any], faults: Faults) -> str | None:

@@ -113,6 +113,9 @@ class Exchange:
     def family(self, deployment: Deployment) -> NativeProfile:
         return deployment.native
 
+    def session(self, asked: bytes) -> str | None:
+        return None
+
     def waits(self, deployment: Deployment) -> bool:
         return not deployment.native.READY_FIRST
 

@@ -84,6 +84,8 @@ def describe(bounds: ServerLimits, *, keys: bool, names_checked: bool = False) -
         **{path: _misdirected() for path in MISDIRECTED},
         "/v1/models": _get("The models, in the shapes of two listings, and the limits of a request.", "Models"),
         "/v1/models/{name}": _model(),
+        "/v1/sessions": _get("The conversations of the request's key, and what is held of them.", "Sessions"),
+        "/v1/sessions/{name}": _session(),
         "/health": _health(),
         "/healthz": _get("Liveness: the loop turns.", "Alive"),
         "/status": _get("Models, hosts, queues and recent deaths.", "Status"),
@@ -299,6 +301,15 @@ def _model() -> dict[str, Any]:
     return described
 
 
+def _session() -> dict[str, Any]:
+    summary = "Ends a conversation, with every model that has one of this name"
+    content = {"application/json": {"schema": _ref("SessionEnded")}}
+    described = {"delete": _answered(summary, content)["get"]}
+    described["delete"]["parameters"] = [_in_path("name")]
+    described["delete"]["responses"]["404"] = _error("There is no conversation of this name.", ["Error"], 404)
+    return described
+
+
 def _health() -> dict[str, Any]:
     described = _get("Readiness, from cached state: at least one model can answer.", "Health")
     described["get"]["parameters"] = [
@@ -323,9 +334,13 @@ def _index() -> dict[str, Any]:
     return described
 
 
+_SETTINGS: Final = {"swap": ("SwapSettings", True), "budget": ("Budget", True)}
+"""Of the orders that have settings: their schema, and that there has to be a body."""
+
+
 def _order(path: str) -> dict[str, Any]:
     action = path.rpartition("/")[2]
-    schema, required = ("SwapSettings", True) if action == "swap" else ("NoSettings", False)
+    schema, required = _SETTINGS.get(action, ("NoSettings", False))
     return {
         "post": {
             "summary": f"Order: {action}. The answer comes when it is done",

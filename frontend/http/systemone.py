@@ -27,15 +27,16 @@ _SIDES: Final = {"true": "true", "false": "false"}
 
 def parse_request(document: object, limits: ServerLimits = DEFAULTS) -> DecisionRequest:
     """As `Dialect.parse_request`. A missing model is None here; whether the name exists is for the caller."""
-    fields = grammar.an_object(document)
+    fields = grammar.an_object(document, grammar.SESSION)
     faults = Faults(limits)
     model = grammar.model(fields, faults)
+    session = grammar.session(fields, faults)
     state = _state(fields.get("state", MISSING), faults)
     questions = grammar.question_map(fields.get("questions", MISSING), faults, _question)
     faults.refuse()
     if media.in_body(fields) or media.in_state(state):
         raise grammar.images_are_not_read()
-    return DecisionRequest(model, state, questions)
+    return DecisionRequest(model, state, questions, session=session)
 
 
 def render(request: DecisionRequest, model: str, decision: Decision) -> dict[str, Any]:

@@ -15,7 +15,7 @@ These types hold what a dialect has already validated, so they check nothing the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 PREFIXES: Final = {"gemini": "models/", "openrouter": "typesafe/"}
@@ -77,7 +77,12 @@ class DecisionRequest:
     model: str | None
     state: Text
     questions: tuple[Question, ...]
+    session: str | None = field(default=None, kw_only=True)
+    """The client's name for the conversation that it is a turn of; None: it is of none."""
 
+
+MAX_SESSION_CHARS: Final = 128
+"""Of a client's name for a conversation: a UUID has 36."""
 
 MAX_SHOWN_CHARS: Final = 80
 """Characters of a client's own text repeated in a message or a place: enough to recognise it."""

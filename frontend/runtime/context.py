@@ -16,13 +16,30 @@ import math
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from frontend.errors import Cancelled, DeadlineExceeded, ExecutionStopped, Misuse
-from frontend.runtime.admission import BoundedAdmission, Permit
+from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.signals import Admitted, Signal
 
 _new: Final = object.__new__
+
+
+class Reservation(Protocol):
+    """What a request holds until its last owner is gone: a permit, or something else that is given back like one."""
+
+    @property
+    def admission(self) -> BoundedAdmission | None:
+        """Of which admission it is a permit; None: of none."""
+        ...
+
+    def retained(self) -> None:
+        """It belongs to a request from now on. Misuse when it does already, or was given back."""
+        ...
+
+    def release_retained(self) -> None:
+        """The request's last owner is gone."""
+        ...
 
 
 class _Shared:
@@ -39,7 +56,7 @@ class _Shared:
         self.owners = 1
         self.cancelled = False
         self.admitted: Admitted | None = None
-        self.permits: list[Permit] = []
+        self.permits: list[Reservation] = []
 
 
 class CancellationGuard:
@@ -137,7 +154,7 @@ class ExecutionContext:
 
     # Reservations
 
-    def retain(self, permit: Permit) -> None:
+    def retain(self, permit: Reservation) -> None:
         """Take the permit over: from here on it belongs to the request and goes back with its last owner.
 
         Misuse if the permit was released or is retained already; the permit is untouched then.
@@ -248,5 +265,5 @@ class ExecutionContext:
             return "<ExecutionContext invalid>"
         shared = self._shared
         state = "closed" if not self._open else "cancelled" if shared.cancelled else "open"
-        names = ", ".join(permit.admission.name for permit in shared.permits)
+        names = ", ".join(permit.admission.name for permit in shared.permits if permit.admission is not None)
         return f"<ExecutionContext {state} owners={shared.owners} deadline={shared.deadline} permits=[{names}]>"

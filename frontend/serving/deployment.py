@@ -27,8 +27,10 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.queueing import UnitQueue
 from frontend.runtime.statistics import SchedulerStatistics
 from frontend.serving.answer_cache import AnswerCache
+from frontend.serving.devices import Devices
 from frontend.serving.making import Made, Maker, Unusable
 from frontend.serving.replica import Availability, Replica, unavailable_text
+from frontend.serving.retention import Retention
 from frontend.serving.shares import Shares
 from frontend.serving.statistics import DeploymentStatistics
 from frontend.serving.usage import Use
@@ -74,8 +76,10 @@ class Deployment:
         epoch: str,
         listener: Listener | None = None,
         secure: Callable[[str], Security | None] = lambda public_key: None,
+        devices: Devices | None = None,
     ) -> None:
-        """`row`: its row in the supervisor's table. `secure(public_key)`: how a host on another machine is dialled."""
+        """`row`: its row in the supervisor's table. `secure(public_key)`: how a host on another machine is dialled.
+        `devices`: whose budgets its hosts keep things in; None: its own."""
         told, standing = msgspec.convert(row, DeploymentSpec), msgspec.convert(row, Standing)
         self.id, self.name, self.role = told.id, told.name, Role(standing.role)
         self.present = standing.present
@@ -127,6 +131,7 @@ class Deployment:
         )
         self.slot_shares = None if self.slots is None else Shares(self.slots)
         """What each key has of the slots."""
+        devices = devices or Devices(loop)
         self._layers = tuple(layer for layer in (self.slots, self.cost) if layer is not None)
         self.replicas = [
             Replica(
@@ -142,6 +147,7 @@ class Deployment:
                 on_change=self._has_changed,
                 on_overdue=self._overdue,
                 secure=secure,
+                retention=Retention(self.name, f"{self.id}/{number}", devices),
             )
             for number in range(told.replicas)
         ]

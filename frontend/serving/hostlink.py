@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import zmq
 
@@ -41,6 +41,7 @@ from protocol.frames import decode, encode
 from protocol.messages import (
     Cancel,
     CancelAnswer,
+    Evict,
     Execute,
     Failure,
     Hello,
@@ -53,6 +54,7 @@ from protocol.messages import (
     Status,
     Welcome,
 )
+from protocol.retention import Keep
 from protocol.tensors import Buffer
 from protocol.transport import monitor
 from protocol.transport.loop import dial
@@ -77,6 +79,23 @@ class Outputs(NamedTuple):
 
     values: dict[str, Any]
     elapsed_us: int
+
+
+class Keeping(Protocol):
+    """What a unit's request may keep in its host."""
+
+    @property
+    def keep(self) -> Keep:
+        """With which the unit is sent."""
+        ...
+
+    def told(self, fields: Mapping[str, Any] | None, incarnation: str) -> None:
+        """A unit has ended, and the host `incarnation` says what it holds."""
+        ...
+
+    def failed(self) -> None:
+        """A unit has failed."""
+        ...
 
 
 def plain(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,6 +155,8 @@ class HostLink:
         self._ids = itertools.count(1)
         self._calls: dict[int, Dispatch[Outputs]] = {}
         self._cancelling: set[int] = set()
+        self._turns: dict[int, Keeping] = {}
+        """By call, of units whose host keeps something of them."""
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._replies = self._late = self._unknown = self._refused = 0
         self._ended = False
@@ -173,9 +194,15 @@ class HostLink:
     # Units
 
     def send(
-        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+        self,
+        dispatch: Dispatch[Outputs],
+        payload: dict[str, Any],
+        budget_ms: int | None,
+        request_id: str = "",
+        turn: Keeping | None = None,
     ) -> None:
         """Send one unit, for the host's log with the id of its request; its end comes from the host or from `end`.
+        `turn`: what it may keep there.
 
         Called by the scheduler at the grant, so it must not wait. Raises `RequestError` when the unit does not
         fit the wire or the socket refuses it; then it was not sent.
@@ -184,15 +211,26 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         call = next(self._ids)
         try:
-            unit = Execute(payload=payload, request=request_id, sent_ms=self._clock_ms())
+            unit = self._execute(payload, request_id, turn)
             frames = encode(unit, incarnation=self.incarnation, call=call, budget_ms=budget_ms)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
         self._transmit(frames)
         self._in_hand(call, dispatch)
+        if turn is not None:
+            self._turns[call] = turn
+
+    def _execute(self, payload: dict[str, Any], request_id: str, turn: Keeping | None) -> Execute:
+        keep = None if turn is None else turn.keep.to_wire()
+        return Execute(payload=payload, request=request_id, sent_ms=self._clock_ms(), keep=keep)
 
     def collect(
-        self, dispatch: Dispatch[Outputs], payload: dict[str, Any], budget_ms: int | None, request_id: str = ""
+        self,
+        dispatch: Dispatch[Outputs],
+        payload: dict[str, Any],
+        budget_ms: int | None,
+        request_id: str = "",
+        turn: Keeping | None = None,
     ) -> None:
         """Take one unit into the batch that `flush` sends. Called by the scheduler at the grant, so it must not wait.
 
@@ -202,12 +240,14 @@ class HostLink:
             raise Misuse(f"{self!r} has ended; nothing may be sent to it")
         if not self._collected:
             self._batch = next(self._ids)
-        unit = Execute(payload=payload, request=request_id, sent_ms=self._clock_ms())
+        unit = self._execute(payload, request_id, turn)
         try:
             part = batches.pack(unit, call=next(self._ids), budget_ms=budget_ms)
         except ProtocolError as error:
             raise InternalError(f"the prepared request does not fit the wire: {error}") from error
         self._collected.append((dispatch, part))
+        if turn is not None:
+            self._turns[part.call] = turn
 
     def flush(self) -> None:
         """Send what was collected: as one frame list, a single unit as `send` would, and those that are too much for
@@ -275,6 +315,14 @@ class HostLink:
     def _clock_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    def evict(self, message: Evict) -> None:
+        """Have the host give something up, before the units that are sent later."""
+        if not self._ended:
+            try:
+                self._data.send(encode(message, incarnation=self.incarnation))
+            except zmq.ZMQError:
+                log.warning("host %s: the data lane refuses an EVICT", self.incarnation)
+
     def ask(self) -> None:
         """Ask the host how it is. Its control thread answers when it can, into `report`; no request waits."""
         self._tell(Status())
@@ -293,6 +341,7 @@ class HostLink:
         self._control.close()
         calls, self._calls = self._calls, {}
         self._cancelling.clear()
+        self._turns.clear()
         last = None if taken is None else taken.get(self._epoch, 0)
         in_company = {call for together in self._batches.values() for call in together}
         for call, dispatch in calls.items():
@@ -348,6 +397,7 @@ class HostLink:
         self._complain("host %s sent something else than a reply: %s", self.incarnation, error)
         for call in self._batches.get(error.call, (error.call,)):
             broken = self._take(call)
+            self._turns.pop(call, None)
             if broken is not None:
                 broken.fail(InternalError("the model's executor sent an answer that cannot be read"))
 
@@ -363,9 +413,14 @@ class HostLink:
             self._unmatched(call)
             return
         self._replies += 1
+        turn = self._turns.pop(call, None) if self._turns else None
         if isinstance(message, Result):
+            if turn is not None:
+                turn.told(message.held, self.incarnation)
             dispatch.complete(Outputs(message.outputs, message.elapsed_us))
         elif isinstance(message, Failure):
+            if turn is not None:
+                turn.failed()
             if message.fatal:
                 self._on_retiring()
             dispatch.fail(reported(message))
@@ -424,6 +479,7 @@ class HostLink:
         the frame comes late, and no client waits for that."""
         if call in self._cancelling:
             dispatch = self._take(call)
+            self._turns.pop(call, None)
             if dispatch is not None:
                 dispatch.withdraw()
 

@@ -12,16 +12,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from frontend.errors import QueueFull
+from frontend.errors import QueueFull, UsageError
 from frontend.families.base import Prepared
 from frontend.observation.record import RequestRecord
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
 from frontend.serving import equal, shapes
 from frontend.serving.absorbing import Absorbing
+from frontend.serving.conversations import Conversation
 from frontend.serving.deployment import Deployment
+from frontend.serving.devices import Devices
 from frontend.serving.refusals import permit
 from frontend.serving.replica import Availability, Replica, replaced
+from frontend.serving.retention import Turn
 from protocol.payloads import Payload
 
 
@@ -68,6 +71,18 @@ def would_admit(deployment: Deployment, prepared: Prepared, record: RequestRecor
         permit(layer, cost).release()
 
 
+def conversation(devices: Devices, deployment: Deployment, session: str, record: RequestRecord) -> Conversation:
+    """The conversation of the request's key with this model that the client calls `session`. Raises `UsageError` where
+    the model keeps nothing between requests, `QueueFull` when there are too many."""
+    if not any(replica.retention.keeps for replica in deployment.replicas):
+        raise UsageError(
+            f"x_session: the model {deployment.name!r} keeps nothing between requests; that needs a family which reads "
+            "from left to right, and its option prefix_cache_mb above 0"
+        )
+    account = "" if record.account is None else record.account.name
+    return devices.conversations.open(account, deployment.name, session)
+
+
 def _layers(
     deployment: Deployment, prepared: Prepared, record: RequestRecord
 ) -> Sequence[tuple[BoundedAdmission, int]]:
@@ -92,16 +107,19 @@ async def execute(
     *,
     shares: bool = False,
     alone: bool = False,
+    conversation: Conversation | None = None,
 ) -> list[object]:
     """Run the units of an admitted request; one output each. `check` is called whenever one is about to be sent, and
     what it raises ends the request there.
 
     `identity`: of the weights it was prepared for, which must still be these. All units go to one replica, but for
     those whose answers are known. `shares`: whether a unit may be answered by what an equal one is, or was, answered;
-    where the deployment does that. `alone`: whether it must not be sent in a batch with others. Raises `RequestError`.
+    where the deployment does that. `alone`: whether it must not be sent in a batch with others. `conversation`: whose
+    turn it is; it stays with its replica. Raises `RequestError`.
     Cancelled before dispatch it leaves nothing behind; after it, the host's answer or death gives the permits back.
     """
     replica: Replica | None = None
+    turn: Turn | None = None
     outputs: list[object] = []
     for index, unit in enumerate(prepared.units):
         payload: Payload = unit  # type: ignore[assignment]
@@ -110,7 +128,11 @@ async def execute(
         if shares and deployment.shares:
             digested = functools.cache(functools.partial(equal.digest, identity, fields))
         if replica is None:
-            replica = choose(deployment, identity, digested)
+            replica = choose(deployment, identity, digested, conversation)
+            if replica is not None and replica.retention.keeps:
+                turn = replica.retention.begin(conversation, max(map(_longest, prepared.units)))
+                if turn is not None:
+                    context.retain(turn)
         if replica is None or replica.identity != identity:
             raise replaced(deployment.name)
         answers = deployment.answers
@@ -127,24 +149,42 @@ async def execute(
                 check,
                 shape=shapes.of(payload, fields) if deployment.batches and not alone else None,
                 digest=digested if deployment.joins else None,
+                turn=turn,
             )
             record.unit_done()
             known = deployment.last_output = output.values
             if digest is not None and deployment.identity == identity:
                 answers.put(digest, known)
         outputs.append(family.absorb(prepared, index, known))
+    if turn is not None and conversation is not None:
+        record.session = turn.words
     return outputs
 
 
-def choose(deployment: Deployment, identity: str, digest: Callable[[], bytes | None] | None = None) -> Replica | None:
-    """The one where equal work waits or is executed; else the least loaded replica that is ready, else that may be
-    again; of equals the one that was chosen last the longest time ago. None when none has these weights."""
+def _longest(unit: object) -> int:
+    longest: int = unit.longest()  # type: ignore[attr-defined]
+    return longest
+
+
+def choose(
+    deployment: Deployment,
+    identity: str,
+    digest: Callable[[], bytes | None] | None = None,
+    conversation: Conversation | None = None,
+) -> Replica | None:
+    """The one that holds the conversation, or where equal work waits or is executed; else the least loaded replica that
+    is ready, else that may be again; of equals the one that was chosen last the longest time ago. None when none has
+    these weights."""
     replicas = deployment.replicas
     fit = [replica for replica in replicas if replica.identity == identity and replica.expected]
     if not fit:
         return None
     if len(fit) == 1:
         return fit[0]
+    if conversation is not None:
+        for replica in fit:
+            if replica.retention is conversation.host:
+                return replica
     if digest is not None and (digested := digest()) is not None:
         for replica in fit:
             if replica.scheduler.has_equal(digested):

@@ -171,6 +171,7 @@ class Management:
                     epoch=self._epoch,
                     listener=self,
                     secure=self._secure,
+                    devices=server.devices,
                 )
                 if server.draining:
                     deployment.begin_stop()
@@ -192,6 +193,8 @@ class Management:
             dropped.close(f"model {dropped.name!r} was replaced by another one")
         # Not before those who have waited at a name have gone on: what they go to is in use.
         server.loop.call_soon(self._tell_usage)
+        kept = table.server
+        server.devices.configure(kept.get("kept_bytes", {}), kept.get("session_idle_s", limits.SESSION_IDLE_S))
         server.default = table.default
         if table.open and not self._opened:
             self._opened = True
@@ -266,6 +269,8 @@ class Management:
             "models": {
                 name: dataclasses.asdict(deployment.statistics()) for name, deployment in server.deployments.items()
             },
+            "devices": [dataclasses.asdict(device) for device in server.devices.statistics()],
+            "sessions": len(server.devices.conversations),
             "others": [dataclasses.asdict(deployment.statistics()) for deployment in server.others.values()],
         }
 

@@ -103,6 +103,9 @@ class Exchange(Protocol[Asked, FamilyT, Answered_co]):
     def family(self, deployment: Deployment) -> FamilyT:
         """Who prepares and finishes."""
 
+    def session(self, asked: Asked) -> str | None:
+        """The client's name for the conversation that it is a turn of; None: it is of none."""
+
     def waits(self, deployment: Deployment) -> bool:
         """Whether a request waits for a host that is not ready."""
 
@@ -246,6 +249,8 @@ async def _carried_out(
         intake.take_cost(deployment, prepared, context, record)
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
+        session = exchange.session(asked)
+        conversation = None if session is None else intake.conversation(server.devices, deployment, session, record)
         try:
             outputs = await intake.execute(
                 deployment,
@@ -255,12 +260,16 @@ async def _carried_out(
                 context,
                 record,
                 unpoisoned,
-                shares=exchange.SHARES,
+                shares=exchange.SHARES and conversation is None,
                 alone=server.poison.suspects(deployment, body),
+                conversation=conversation,
             )
         except RequestError as error:
             server.poison.failed(deployment, body, error)
             raise
+        finally:
+            if conversation is not None:
+                server.devices.conversations.asked(conversation)
         server.poison.answered(deployment, body)
     if compute.fits_inline(prepared.work):
         return exchange.finish(family, prepared, outputs, server.clock() - since)

@@ -32,6 +32,7 @@ from frontend.runtime.scheduler import SerialScheduler
 from frontend.runtime.shape import BatchLimits, Shape
 from frontend.serving.hostlink import HostLink, Outputs
 from frontend.serving.overdue import OverdueWatch
+from frontend.serving.retention import Retention, Turn
 from frontend.serving.statistics import ReplicaStatistics
 from protocol.curve import Security
 from protocol.exits import HostExit
@@ -80,8 +81,10 @@ class Replica:
         on_change: Callable[[], None],
         on_overdue: Callable[[str, float], None],
         secure: Callable[[str], Security | None],
+        retention: Retention,
     ) -> None:
         self.number = number
+        self.retention = retention
         self.availability = Availability.LOADING
         self.identity = ""
         """What its host calls its weights; equal exactly for equal answers."""
@@ -146,6 +149,8 @@ class Replica:
             security=self._secure(up.public_key),
             watch=OverdueWatch(self._loop, self._execution_limit_s, lambda owed: self._overdue(up.incarnation, owed)),
         )
+        device = str(up.facts.get("device", ""))
+        self.retention.host_up(f"{device} of {self.retention.host}" if up.public_key else device, up.facts, link.evict)
         if self.identity and identity != self.identity:
             # What waits was prepared for another model and must not run on this one.
             ended = self.scheduler.fail_waiting(lambda: replaced(self._name))
@@ -192,6 +197,7 @@ class Replica:
         self._host_is_idle()
         self.greeting = False
         link, self._link, self._linked = self._link, None, None
+        self.retention.host_down()
         if link is not None:
             link.end(
                 reason=self.unavailable_text(),
@@ -241,6 +247,7 @@ class Replica:
             self._close_queue(Availability.FAILED, math.inf)
         self.availability = Availability.FAILED
         link, self._link = self._link, None
+        self.retention.close()
         if link is not None:
             link.end(reason=reason, retry_after=1)
         self.scheduler.fail_waiting(lambda: HostDied(reason, dispatched=False, retry_after=1))
@@ -255,6 +262,7 @@ class Replica:
         if not self.greeting:
             return  # too late: its end has been asked for
         self.greeting = False
+        self.retention.welcomed(welcome.held)
         if welcome.busy_epoch and welcome.busy_epoch != self._epoch and self._earlier is None:
             # It still computes for the front before this one: that unit holds the permit until it ends.
             self._earlier = self.scheduler.hold_for_earlier_front()
@@ -303,11 +311,12 @@ class Replica:
         *,
         shape: Shape | None = None,
         digest: Callable[[], bytes | None] | None = None,
+        turn: Turn | None = None,
     ) -> Outputs:
         """Queue one unit of these payload `fields`, have the host execute it, and return what it answers, which is
         read and never written: equal units get the same. Errors and cancellation are those of
         `UnitQueue.run_with_context`, as `shape` and `digest` are; `HostDied` when no host will come. `check` is called
-        at the grant, and what it raises ends the unit unsent."""
+        at the grant, and what it raises ends the unit unsent. `turn`: what its request may keep in the host."""
         if not self.expected:
             raise self._nobody_will_come()
 
@@ -319,7 +328,7 @@ class Replica:
             remaining = context.remaining() if not context.closed else None
             budget_ms = None if remaining is None else max(1, int(remaining * 1000))
             send = link.collect if self._collects else link.send
-            send(dispatch, fields, budget_ms, request_id)
+            send(dispatch, fields, budget_ms, request_id, turn)
 
         outputs = await self.scheduler.run_with_context(context, start, shape=shape, digest=digest)
         if "statistics" in outputs.values:

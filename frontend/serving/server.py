@@ -20,6 +20,7 @@ from frontend.runtime.admission import BoundedAdmission
 from frontend.serving.clients import Clients
 from frontend.serving.deadlines import Deadlines
 from frontend.serving.deployment import Deployment
+from frontend.serving.devices import Devices
 from frontend.serving.poison import Poison
 from frontend.serving.replica import Availability
 from frontend.serving.uploads import Uploads
@@ -72,6 +73,7 @@ class Server:
     deadlines: Deadlines = field(init=False)
     requests: RequestTable = field(init=False)
     poison: Poison = field(init=False)
+    devices: Devices = field(init=False)
     ingress: BoundedAdmission = field(init=False)
     uploads: Uploads = field(init=False)
     metrics: Metrics = field(init=False)
@@ -86,6 +88,7 @@ class Server:
         self.deadlines = Deadlines(self.loop)
         self.requests = RequestTable(self.clock)
         self.poison = Poison(self.clock)
+        self.devices = Devices(self.loop)
         self.metrics = Metrics(self.loop)
         self.ingress = BoundedAdmission(
             "ingress", requests=self.limits.ingress_requests, cost=self.limits.ingress_bytes

@@ -30,6 +30,21 @@ class ReplicaStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStatistics:
+    """One reading of the byte budget of a device."""
+
+    device: str
+    used_bytes: int
+    """Held or reserved."""
+    limit_bytes: int
+    overage_bytes: int
+    """Above the limit, after that was lowered, and in use."""
+    configured: bool
+    """Whether the limit was given; else it is the sum of what the hosts' own options let them keep."""
+    hosts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentStatistics:
     """One reading of everything countable about a deployment."""
 

@@ -242,10 +242,3 @@ def test_a_stopped_host_does_not_hold_up_the_end(runtime: Path) -> None:
         server.process.terminate()
         assert server.wait_exit() == 0
         nothing_left(server, everyone)
-
-
-def test_sighup_is_a_requested_stop(runtime: Path) -> None:
-    """A closed terminal drains and ends with status 0, as SIGTERM does."""
-    with running(runtime) as server:
-        server.process.send_signal(signal.SIGHUP)
-        assert server.wait_exit() == 0

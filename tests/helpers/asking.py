@@ -49,6 +49,9 @@ class Asking:
     def family(self, deployment: Deployment) -> Processor:
         return deployment.processor
 
+    def session(self, asked: object) -> str | None:
+        return asked.session if isinstance(asked, DecisionRequest) else None
+
     def waits(self, deployment: Deployment) -> bool:
         return True
 

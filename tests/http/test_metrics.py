@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from frontend.configuration.keys import ApiKey, KeyRing
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.serving.replica import Availability
+from frontend.serving.retention import Retention
 from protocol.messages import Result, Status
+from protocol.retention import Cost
 from tests.helpers.fake_host import failure, until
 from tests.http.main_port import QUESTION, Main
 
@@ -284,6 +286,9 @@ async def test_every_metric_that_a_document_names_exists(main: Main, document: s
     main.host.tell(Status(report={"busy": False, "busy_s": 0.0, "device_bytes": 1024}))
     await until(lambda: main.deployment.statistics().host, "the report has come")
     await answered_with(main, {"kept": KEPT})
+    devices = main.server.devices
+    Retention("m", "m@1/1", devices).host_up("cpu", {"keeps": Cost(1, 1, 1, 1).to_wire()}, lambda _: None)
+    devices.conversations.open("", "m", "a")
     samples = {key[0] for key in await main.scrape()}
     served = samples | {name.removesuffix("_bucket") for name in samples}
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")

@@ -9,40 +9,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
-from tests.simulation.run import Event, Run, events_of
-
-TRIES = 300
-"""Runs that are spent on making one failure small."""
-
-
-def failure(seed: int, events: Sequence[Event] | None = None) -> str:
-    """What is wrong with one run, or nothing."""
-    try:
-        Run(seed, events)()
-    except AssertionError as error:
-        return str(error)
-    return ""
-
-
-def smallest(seed: int) -> str:
-    """What is wrong with a seed, or nothing: with as few of its events as are found to be needed."""
-    told = failure(seed)
-    events = list(events_of(seed)) if told else []
-    size, tries = len(events) // 2, 0
-    while size and tries < TRIES:
-        at = 0
-        while at < len(events) and tries < TRIES:
-            fewer = [*events[:at], *events[at + size :]]
-            tries += 1
-            if less := failure(seed, fewer):
-                told, events = less, fewer
-            else:
-                at += size
-        size //= 2
-    return told
+from tests.simulation.shrinking import smallest
 
 
 def main() -> int:
@@ -53,7 +23,8 @@ def main() -> int:
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     failed = 0
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    # A process that has run thousands of loops holds gigabytes.
+    with ProcessPoolExecutor(arguments.jobs, max_tasks_per_child=50, mp_context=get_context("forkserver")) as pool:
         for seed, told in zip(seeds, pool.map(smallest, seeds, chunksize=10), strict=True):
             if told:
                 failed += 1

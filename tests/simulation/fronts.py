@@ -36,8 +36,9 @@ class SimulatedFront(ProcessHandle):
     def __init__(self, world: World, epoch: str) -> None:
         self._world, self.epoch = world, epoch
         self._ended: asyncio.Future[ProcessExit] = world.loop.create_future()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._requests: set[asyncio.Task[str]] = set()
+        # In the order of coming: a run is to run again exactly, and a set has another order each time.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._requests: dict[asyncio.Task[str], None] = {}
         self.alive, self.serving = True, False
         self.server = Server(world.loop, ServerLimits(), clock=world.loop.time)
         self._management: Management | None = None
@@ -59,8 +60,8 @@ class SimulatedFront(ProcessHandle):
 
     def _spawn(self, work: Any) -> None:
         task = self._world.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _open(self) -> None:
         await self.server.hosts_greeted()
@@ -78,8 +79,8 @@ class SimulatedFront(ProcessHandle):
     def ask(self, model: str, number: int, units: int, timeout_s: float) -> asyncio.Task[str]:
         """The word for how a request ends; cancelled when the front dies."""
         task = self._world.loop.create_task(self._ask(model, number, units, timeout_s))
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._requests[task] = None
+        task.add_done_callback(self._requests.pop)
         return task
 
     async def _ask(self, model: str, number: int, units: int, timeout_s: float) -> str:

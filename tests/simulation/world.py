@@ -27,7 +27,7 @@ from executor_host.supervision.front_slot import FrontCommand, FrontSlot
 from executor_host.supervision.host_slot import Surroundings
 from executor_host.supervision.life import ServerLife
 from executor_host.supervision.management import Management
-from executor_host.supervision.orders import Orders
+from executor_host.supervision.orders import Invalid, Orders
 from executor_host.supervision.report import Deaths, Reports
 from executor_host.supervision.residency import Bounds
 from executor_host.supervision.server import Parts
@@ -59,6 +59,11 @@ MODELS = (
 )
 """One whose equal units are joined; one with replicas, a spare, batches and look-ahead; one that is loaded when it is
 asked; one on another machine. There is room for three."""
+
+
+async def no_file() -> Any:
+    """A simulated server has no configuration file."""
+    raise Invalid("there is none")
 
 
 class World:
@@ -152,7 +157,14 @@ class World:
             clock=clock,
         )
         self.fleet = Fleet(
-            around, Bounds(count=3, turn_s=5.0), drain_s=DRAIN_S, default="alpha", limits={}, died=deaths.died
+            around,
+            Bounds(count=3, turn_s=5.0),
+            drain_s=DRAIN_S,
+            default="alpha",
+            limits={},
+            kept_bytes={},
+            session_idle_s=600.0,
+            died=deaths.died,
         )
         self.slot = FrontSlot(
             life,
@@ -171,7 +183,7 @@ class World:
             inherited=[], main=SimpleNamespace(url="http://simulation"), natives={}, admin=None, health=None
         )
         names_of = tuple(spec.name for spec, _ in MODELS)
-        self.orders = Orders(life, console, self.fleet, Changes(self.fleet, clock), names_of, self._successor)
+        self.orders = Orders(life, console, self.fleet, Changes(self.fleet, clock), names_of, self._successor, no_file)
         log: Any = SimpleNamespace(lost=0)
         reports = Reports(life, lane, log, listeners, self.fleet, self.slot, self.orders.swaps, deaths)
         Management(life, lane, console, self.fleet, self.slot, self.orders, reports)

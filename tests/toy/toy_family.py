@@ -36,3 +36,6 @@ FRAIL = Family(
 
 SHARING = replace(FAMILY, name="sharing", pure=True)
 """The same, which says of itself that equal payloads have equal answers. Who asks it twice does not look at the pid."""
+
+KEEPER = replace(FAMILY, name="keeper", executor="toy_keeper:KeeperExecutor")
+"""The same, which keeps what it has read."""

@@ -116,12 +116,13 @@ def test_the_limits_of_the_sample_are_the_defaults() -> None:
 
 def test_the_routes_are_those_of_the_application() -> None:
     """None is missing, none is invented."""
-    table = section("HTTP").split("| route | answer |")[1].split("\n\n")[0]
+    listed = section("HTTP").split("| route | answer |")[1].split("\n\n")[0]
     told: set[tuple[str, str]] = set()
-    for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
+    for row in re.findall(r"^\| (`.*?) \|", listed, re.MULTILINE):
         method, _, first = row.strip("`").partition(" ")
         told |= {(method, path.strip("`")) for path in first.split(", ")}
-    routes = {("POST", path) for path, _ in app.POST} | {("GET", path) for path, _ in app.GET} | {("GET", "/")}
+    tables = {"POST": app.POST, "GET": app.GET, "DELETE": app.DELETE}
+    routes = {(method, path) for method, table in tables.items() for path, _ in table} | {("GET", "/")}
     known = {(method, re.sub(r"\{name[^}]*\}", "NAME", path)) for method, path in routes if path not in HIDDEN}
     assert {(method, path.replace("`", "")) for method, path in told} == known
 

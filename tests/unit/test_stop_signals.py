@@ -13,7 +13,7 @@ from executor_host.supervision.stop_signals import NUMBERS, StopSignals
 @pytest.fixture
 def signals() -> Iterator[StopSignals]:
     """Installed, and the test's own handlers back afterwards."""
-    before = {number: signal.getsignal(number) for number in NUMBERS}
+    before = {number: signal.getsignal(number) for number in (*NUMBERS, signal.SIGHUP)}
     made = StopSignals()
     made.install()
     yield made
@@ -27,7 +27,7 @@ def test_what_comes_before_somebody_listens_is_kept(signals: StopSignals, number
     told: list[str] = []
     signal.raise_signal(number)
     signal.raise_signal(number)
-    signals.tell(lambda: told.append("stop"))
+    signals.tell(lambda: told.append("stop"), lambda: told.append("reload"))
     assert told == ["stop", "stop"]
     signal.raise_signal(number)
     assert told == ["stop"] * 3
@@ -37,7 +37,20 @@ def test_what_comes_before_somebody_listens_is_kept(signals: StopSignals, number
 def test_what_comes_too_late_changes_nothing(signals: StopSignals, number: signal.Signals) -> None:
     """The status has been said."""
     told: list[str] = []
-    signals.tell(lambda: told.append("stop"))
+    signals.tell(lambda: told.append("stop"), lambda: told.append("reload"))
     signals.ignore()
     signal.raise_signal(number)
     assert told == []
+
+
+def test_a_terminal_that_is_closed_has_the_file_read_again_and_stops_nothing(signals: StopSignals) -> None:
+    """Before the server runs its file was just read; after its last line it comes too late."""
+    told: list[str] = []
+    signal.raise_signal(signal.SIGHUP)
+    signals.tell(lambda: told.append("stop"), lambda: told.append("reload"))
+    assert told == []
+    signal.raise_signal(signal.SIGHUP)
+    assert told == ["reload"]
+    signals.ignore()
+    signal.raise_signal(signal.SIGHUP)
+    assert told == ["reload"]

@@ -15,7 +15,7 @@ leaves open (a state that is too long is cut in silence there, an empty span is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor_host.errors import InputRefused
+from protocol.long_texts import PIECE_CHARS, EncodeAll, TooManyTokens, bounded, bounded_all, to_be_cut
 
 PREFIX: Final = (
     "<|im_start|>system\nRead the complete state and schema. Decide every field jointly. Each answer must be exactly "
@@ -42,7 +43,7 @@ SIDES: Final[Mapping[str, str]] = {
 }
 """The options of a noul in their order, and what describes those that the request does not."""
 
-Tokenize: TypeAlias = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+Tokenize: TypeAlias = EncodeAll
 """The tokens of each of several texts by itself."""
 
 Span: TypeAlias = tuple[int, int]
@@ -133,19 +134,27 @@ def encode(
         marks.append((asked, allowed))
     pieces.append(SUFFIX)
     distinct = list(dict.fromkeys(pieces))
-    known = dict(zip(distinct, tokenize(distinct), strict=True))
+    text = pieces[1]
+    if len(text) > PIECE_CHARS:
+        distinct.remove(text)
+    try:
+        known = dict(zip(distinct, bounded_all(tokenize, distinct, max_length), strict=True))
+    except TooManyTokens as error:
+        raise _schema_too_long(f"{error.least} tokens or more", max_length) from None
+    if len(text) > PIECE_CHARS:
+        try:
+            read = to_be_cut if truncate else bounded
+            known[text] = read(lambda piece: tokenize([piece])[0], text, max_length)
+        except TooManyTokens as error:
+            fixed = sum([len(known[piece]) for piece in pieces if piece != text])
+            raise _state_too_long(f"{error.least} tokens or more", fixed, max_length) from None
     parts = [known[piece] for piece in pieces]
     total = len(parts[1])
     fixed = sum(map(len, parts)) - total
     if fixed > max_length:
-        message = f"schema requires {fixed} tokens before state; maximum is {max_length}"
-        raise InputRefused(400, "max_tokens_exceeded", ("questions",), message)
+        raise _schema_too_long(f"{fixed} tokens", max_length)
     if total > max_length - fixed and not truncate:
-        message = (
-            f"state has {total} tokens, and {max_length - fixed} are left beside the {fixed} of the schema; maximum is"
-            f" {max_length}: shorten it, or have the model configured with truncate or a higher max_length"
-        )
-        raise InputRefused(400, "max_tokens_exceeded", ("state",), message)
+        raise _state_too_long(f"{total} tokens", fixed, max_length)
     parts[1] = parts[1][: max_length - fixed]
     ends = np.cumsum([len(part) for part in parts]).tolist()
 
@@ -166,6 +175,19 @@ def encode(
     )
     tokens = np.fromiter((token for part in parts for token in part), np.int32, count=ends[-1])
     return Encoded(tokens, fields, len(parts[1]), total, ends[1])
+
+
+def _schema_too_long(size: str, most: int) -> InputRefused:
+    message = f"schema requires {size} before state; maximum is {most}"
+    return InputRefused(400, "max_tokens_exceeded", ("questions",), message)
+
+
+def _state_too_long(size: str, fixed: int, most: int) -> InputRefused:
+    message = (
+        f"state has {size}, and {most - fixed} are left beside the {fixed} of the schema; maximum is {most}: shorten"
+        " it, or have the model configured with truncate or a higher max_length"
+    )
+    return InputRefused(400, "max_tokens_exceeded", ("state",), message)
 
 
 def _order(question: Mapping[str, Any], count: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from executor_host import checkpoints
 from executor_host.backbones import loading, qwen3_5
+from executor_host.backbones.kept import KeptPrefixes
 from executor_host.errors import NonFinite
 from executor_host.executors import documents
 from executor_host.executors.clef import checkpoint as folders
@@ -59,6 +60,11 @@ class ClefModel:
     def device(self) -> Any:
         """The torch device."""
         return self.backbone.device
+
+    @property
+    def kept(self) -> KeptPrefixes | None:
+        """What is kept between requests; None when nothing is."""
+        return self.backbone.kept
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens of the tokenizer's own."""

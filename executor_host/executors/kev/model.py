@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from executor_host import devices
 from executor_host.backbones import causal, loading, lora
+from executor_host.backbones.kept import KeptPrefixes
 from executor_host.errors import ConfigurationError
 from executor_host.executors.kev.checkpoint import Checkpoint
 from executor_host.executors.kev.head import Head
@@ -70,10 +71,14 @@ class KevModel:
             logits = torch.cat([self._point(numbers.float()) for numbers in reading.numbers])
             return logits.cpu().numpy(), reading.processed
 
+    @property
+    def kept(self) -> KeptPrefixes | None:
+        """What is kept between requests; None when nothing is."""
+        return self._reader.kept
+
     def statistics(self) -> dict[str, Any]:
         """Counts since the start; empty while no prefixes are kept."""
-        kept = self._reader.kept
-        return {} if kept is None else {"kept": kept.statistics()}
+        return {} if self.kept is None else {"kept": self.kept.statistics()}
 
     def close(self) -> None:
         """Drops the model."""

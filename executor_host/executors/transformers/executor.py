@@ -76,7 +76,7 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
         digest, version = checkpoints.combined(checkpoint.files), importlib.metadata.version("transformers")
         return {
             "identity": contract.identity(checkpoint.name, digest, version, model.dtype, device, model.execution)
-            + agreement.kept(None if model.prefixes is None else model.prefixes.segment),
+            + agreement.kept(None if model.kept is None else model.kept.segment),
             "name": checkpoint.name,
             "sha256": digest,
             "kind": model.kind,
@@ -147,7 +147,7 @@ class TransformersExecutor(TorchExecutor[Checkpoint, Model, Asked, Scores]):
             "processed": result.processed,
             "projected": result.projected,
             "execution": "shared" if result.shared else "rows",
-            **({} if model.prefixes is None else {"statistics": {"kept": model.prefixes.statistics()}}),
+            **({} if model.kept is None else {"statistics": {"kept": model.kept.statistics()}}),
         }
 
     def _limit(self, model: Model) -> int:

@@ -110,7 +110,7 @@ class Model:
         return f"<Model {self.kind} {type(self._model).__name__} on {self.device} as {self.dtype}>"
 
     @property
-    def prefixes(self) -> KeptPrefixes | None:
+    def kept(self) -> KeptPrefixes | None:
         """What is kept between requests; None when nothing is."""
         return self._reader.kept
 

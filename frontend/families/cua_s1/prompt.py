@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from frontend.families.refusal import Refused
 from frontend.requests.questions import Choice, Text
 from protocol.contracts.cua_s1 import CHAT, LETTERS, MAX_PROMPT_TOKENS, SYSTEM, USER
+from protocol.long_texts import TooManyTokens, bounded
 
 MAX_OPTIONS: Final = len(LETTERS)
 
@@ -66,9 +67,16 @@ def prompts(state: Text, questions: Sequence[Choice], encode: Encode) -> list[li
     text = json_text(state)
     made = []
     for question in questions:
-        tokens = encode(chat_text(text, question))
+        try:
+            tokens = bounded(encode, chat_text(text, question), MAX_PROMPT_TOKENS)
+        except TooManyTokens as error:
+            raise _too_long(question, f"at least {error.least} prompt tokens") from None
         if len(tokens) > MAX_PROMPT_TOKENS:
-            message = f"question {question.id!r}: {len(tokens)} prompt tokens, over {MAX_PROMPT_TOKENS}"
-            raise Refused(message, ("questions", question.id), reason="tokens")
+            raise _too_long(question, f"{len(tokens)} prompt tokens")
         made.append(tokens)
     return made
+
+
+def _too_long(question: Choice, size: str) -> Refused:
+    message = f"question {question.id!r}: {size}, over {MAX_PROMPT_TOKENS}"
+    return Refused(message, ("questions", question.id), reason="tokens")

@@ -16,6 +16,7 @@ from frontend.families.decider.tokens import Vocabulary
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 from protocol.contracts.decider import MAX_ROW_TOKENS, MAX_ROWS, MAX_STATE_TOKENS, MAX_TOKENS
+from protocol.long_texts import TooManyTokens
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
@@ -69,10 +70,12 @@ def compile_rows(state: object, questions: Sequence[Rendered], vocabulary: Vocab
     if count > MAX_ROWS:
         message = f"request exceeds expanded row budget: {count} rows, at most {MAX_ROWS}"
         raise Refused(message, ("questions",), reason="size")
-    whole = vocabulary.state(state_text(state))
+    try:
+        whole = vocabulary.state(state_text(state), cut=truncate)
+    except TooManyTokens as error:
+        raise _state_too_long(f"{error.least} tokens or more") from None
     if len(whole) > MAX_STATE_TOKENS and not truncate:
-        message = f"the state has {len(whole)} tokens; this model reads {MAX_STATE_TOKENS}"
-        raise Refused(message, ("state",), reason="tokens")
+        raise _state_too_long(f"{len(whole)} tokens")
     context = whole[:MAX_STATE_TOKENS]
     ends: list[list[int]] = []
     candidates: list[int] = []
@@ -80,14 +83,13 @@ def compile_rows(state: object, questions: Sequence[Rendered], vocabulary: Vocab
     processed = 0
     for owner, question in enumerate(questions):
         for text, options in row_texts(question):
-            end = vocabulary.question(text, options)
+            try:
+                end = vocabulary.question(text, options)
+            except TooManyTokens as error:
+                raise _row_too_long(question, f"{len(context) + error.least} tokens or more") from None
             length = len(context) + len(end)
             if length > MAX_ROW_TOKENS:
-                message = (
-                    f'question "{printable(question.id)}" makes a row of {length} tokens with the state;'
-                    f" at most {MAX_ROW_TOKENS}"
-                )
-                raise Refused(message, ("questions", question.id), reason="tokens")
+                raise _row_too_long(question, f"{length} tokens")
             processed += length
             if processed > MAX_TOKENS:
                 message = f"request exceeds expanded token budget of {MAX_TOKENS} tokens"
@@ -103,6 +105,15 @@ def compile_rows(state: object, questions: Sequence[Rendered], vocabulary: Vocab
         input_tokens=len(context) + shared + sum([len(end) - shared for end in ends]) if ends else 0,
         processed_tokens=processed,
     )
+
+
+def _state_too_long(size: str) -> Refused:
+    return Refused(f"the state has {size}; this model reads {MAX_STATE_TOKENS}", ("state",), reason="tokens")
+
+
+def _row_too_long(question: Rendered, size: str) -> Refused:
+    message = f'question "{printable(question.id)}" makes a row of {size} with the state; at most {MAX_ROW_TOKENS}'
+    return Refused(message, ("questions", question.id), reason="tokens")
 
 
 def _common_prefix(rows: Sequence[list[int]]) -> int:

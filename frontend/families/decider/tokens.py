@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final, TypeAlias
 
-from protocol.contracts.decider import labels
+from protocol import long_texts
+from protocol.contracts.decider import MAX_ROW_TOKENS, MAX_STATE_TOKENS, labels
 
 Encode: TypeAlias = Callable[[str], list[int]]
 """The token ids of a string, without added special tokens. Safe to call from several threads at once."""
@@ -46,21 +47,27 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"<Vocabulary with labels {self.names[0]}..{self.names[-1]}>"
 
-    def state(self, text: str) -> list[int]:
-        """The state part of a row, however long it is."""
-        return self.encode(f"Context:\n{text}")
+    def state(self, text: str, *, cut: bool = False) -> list[int]:
+        """The state part of a row. A long one that is to be `cut` is encoded as `long_texts.to_be_cut` does; else
+        raises `TooManyTokens`."""
+        read = long_texts.to_be_cut if cut else long_texts.bounded
+        return read(self.encode, f"Context:\n{text}", MAX_STATE_TOKENS)
 
     def question(self, text: str, options: Sequence[str]) -> list[int]:
-        """The rest of a row: question, options in label order, answer slot. At least one option, at most 255."""
+        """The rest of a row: question, options in label order, answer slot. At least one option, at most 255. Raises
+        `TooManyTokens` for a text that makes too long a row by itself."""
         head, tail = f"\n\nQuestion: {text}\nOptions:", "\nAnswer: ("
         if len(options) <= NARROW:
             # The labels up to J are those letters in every vocabulary, one token or not.
             lines = [f"\n({label}) {option}" for label, option in zip(ascii_uppercase, options, strict=False)]
-            return self.encode("".join([head, *lines, tail]))
-        tokens = self.encode(head)
+            return self._part("".join([head, *lines, tail]))
+        tokens = self._part(head)
         for label, option in zip(self.labels, options, strict=False):
             tokens += self.opening
             tokens.append(label)
-            tokens += self.encode(f") {option}")
+            tokens += self._part(f") {option}")
         tokens += self.encode(tail)
         return tokens
+
+    def _part(self, text: str) -> list[int]:
+        return long_texts.bounded(self.encode, text, MAX_ROW_TOKENS)

@@ -17,6 +17,7 @@ from frontend.families.kev.rendering import Rendered, for_tokens, laid_out
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 from protocol.contracts.kev import MAX_MARKERS, MAX_QUESTIONS, MAX_TOKENS, Delimiters
+from protocol.long_texts import TooManyTokens, bounded_all
 from protocol.payloads import MarkedRowsRequest
 
 
@@ -42,10 +43,21 @@ def compile_rows(
     texts = [laid_out(state)]
     for question in questions:
         texts += (question.instructions, *question.options)
-    parts = iter(encode([for_tokens(text) for text in texts]))
+    try:
+        parts = iter(bounded_all(encode, [for_tokens(text) for text in texts], max_length))
+    except TooManyTokens as error:
+        if not error.at:
+            raise _state_too_long(f"{error.least} tokens or more", max_length) from None
+        at = error.at
+        for question in questions:
+            at -= 1 + len(question.options)
+            if at <= 0:
+                message = f"question {printable(question.id)!r} has {error.least} tokens or more; at most {max_length}"
+                raise Refused(f"{message} are taken", ("questions", question.id), reason="tokens") from None
+        raise AssertionError("the text is the state's or a question's") from None
     start = [delimiters.state, *next(parts)]
     if len(start) > max_length:
-        raise Refused(f"the state has {len(start)} tokens; at most {max_length} are taken", ("state",), reason="tokens")
+        raise _state_too_long(f"{len(start)} tokens", max_length)
     made = [_branch(question, parts, delimiters) for question in questions]
     for question, (branch, _) in zip(questions, made, strict=True):
         if len(start) + len(branch) > max_length:
@@ -58,6 +70,10 @@ def compile_rows(
         raise Refused(f"the rows of the request have more than {MAX_TOKENS} tokens", ("questions",), reason="size")
     tokens = len(start) + sum([len(branch) for branch, _ in made])
     return Compiled(_payload(start, made), tokens)
+
+
+def _state_too_long(size: str, most: int) -> Refused:
+    return Refused(f"the state has {size}; at most {most} are taken", ("state",), reason="tokens")
 
 
 def _branch(question: Rendered, parts: Iterator[list[int]], delimiters: Delimiters) -> tuple[list[int], list[int]]:

@@ -26,6 +26,7 @@ from frontend.families.laya.rendering import Rendered, for_tokens, json_text
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 from protocol.contracts.laya import KINDS, MAX_MARKERS, MAX_ROWS, Config, Special
+from protocol.long_texts import PIECE_CHARS, TooManyTokens, bounded_all, to_be_cut
 from protocol.payloads import MarkedRowsRequest
 
 MAX_OPTION_TOKENS: Final = 48
@@ -95,7 +96,7 @@ def compile_rows(
     for question in questions:
         texts.append(for_tokens(question.head, special.mask))
         texts += [" " + for_tokens(option, special.mask) for option in question.options]
-    parts = iter(encode(texts))
+    parts = iter(_encoded(texts, questions, encode, config.row_tokens, truncate=truncate))
     state_tokens = next(parts)
     rows = []
     for question in questions:
@@ -113,6 +114,32 @@ def compile_rows(
         tokens=sum([len(made.tokens) for made in rows]),
         whole_tokens=sum([made.whole for made in rows]),
     )
+
+
+def _encoded(
+    texts: Sequence[str], questions: Sequence[Rendered], encode: EncodeAll, most: int, *, truncate: bool
+) -> list[list[int]]:
+    """The tokens of the state, and of the head and the options of each question. No part of a row has more than `most`
+    of them. Raises `Refused` for a long text that has more, where nothing is cut."""
+    if truncate:
+        short = [text if len(text) <= PIECE_CHARS else "" for text in texts]
+        return [
+            made if whole == kept else to_be_cut(lambda piece: encode([piece])[0], whole, most)
+            for made, kept, whole in zip(encode(short), short, texts, strict=True)
+        ]
+    try:
+        return bounded_all(encode, texts, most)
+    except TooManyTokens as error:
+        size, at = f"is {error.least} tokens or more; a row has {most}", error.at
+        if not at:
+            raise Refused(f"the state {size}", ("state",), reason="tokens") from None
+        for question in questions:
+            if at <= 1 + len(question.options):
+                part = "the head" if at == 1 else f"option {at - 1}"
+                message = f'question "{printable(question.id)}": {part} {size}'
+                raise Refused(message, ("questions", question.id), reason="tokens") from None
+            at -= 1 + len(question.options)
+        raise AssertionError("the text is the state's or a question's") from None
 
 
 def row(

@@ -21,6 +21,7 @@ from frontend.families.nimble.rendering import Rendered, context, safe_json
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 from protocol.contracts.nimble import ASKED, CHAT, LETTERS, MAX_QUESTIONS, SYSTEM, TAIL, WIDE_SYSTEM
+from protocol.long_texts import TooManyTokens, bounded_all
 from protocol.payloads import RowsRequest
 
 
@@ -57,7 +58,11 @@ def compile_rows(
     for a row above `max_length`. Nothing is ever cut."""
     check_questions(len(questions))
     start, texts = prompts(state, questions, codes)
-    head, gap, *ends = encode([start, " ", *texts])
+    try:
+        head, gap, *ends = bounded_all(encode, [start, " ", *texts], max_length)
+    except TooManyTokens as error:
+        question = questions[max(0, error.at - 2)]
+        raise _too_long(question, f"{error.least} tokens or more", max_length) from None
     # A text that is too long by far is not encoded again: at the seam a few tokens could change and no more.
     if len(head) + len(ends[0]) <= 2 * max_length:
         (whole,) = encode([start + texts[0]])
@@ -65,13 +70,17 @@ def compile_rows(
             head, (gap, *ends) = [], encode([start + " ", *(start + text for text in texts)])
     for question, end in zip(questions, ends, strict=True):
         if (length := len(head) + len(end)) > max_length:
-            message = (
-                f"the prompt of question {printable(question.id)!r}, which has the state and all questions, has"
-                f" {length} tokens; at most {max_length} are taken"
-            )
-            raise Refused(message, ("questions", question.id), reason="tokens")
+            raise _too_long(question, f"{length} tokens", max_length)
     prefix = len(head) + min([_common(gap, end) for end in ends])
     return Compiled(_payload(head, ends, questions), len(head) * len(ends) + sum(map(len, ends)), prefix)
+
+
+def _too_long(question: Rendered, size: str, most: int) -> Refused:
+    message = (
+        f"the prompt of question {printable(question.id)!r}, which has the state and all questions, has {size}; at most"
+        f" {most} are taken"
+    )
+    return Refused(message, ("questions", question.id), reason="tokens")
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:

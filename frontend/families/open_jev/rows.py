@@ -23,6 +23,7 @@ from frontend.families.open_jev.rendering import Rendered, context
 from frontend.families.refusal import Refused
 from frontend.requests.questions import printable
 from protocol.contracts.open_jev import MAX_ROWS, MAX_TOKENS, Chat
+from protocol.long_texts import TooManyTokens, bounded_all
 from protocol.payloads import RowsRequest
 
 if TYPE_CHECKING:
@@ -71,10 +72,19 @@ def compile_rows(
     """
     check_questions(len(questions))
     check_candidates(questions)
+    try:
+        return _compiled(state, questions, encode, chat, max_length)
+    except TooManyTokens as error:
+        raise _too_long(questions[error.at], f"{error.least} tokens or more", max_length) from None
+
+
+def _compiled(state: object, questions: Sequence[Rendered], encode: EncodeAll, chat: Chat, max_length: int) -> Compiled:
+    """As `compile_rows`. Raises `TooManyTokens`, too: `at` is the question."""
     rows = _Rows(chat.prefix + context(state), chat.suffix, encode, questions[0].candidate(0), max_length)
     # Of each question the first candidate: together no more text than the request has. What is too long by its
     # instructions alone is found here, before they are made and encoded once for each option.
-    found = [[end] for end in (rows.first, *rows.ends([question.candidate(0) for question in questions[1:]]))]
+    others_first = [(owner, question.candidate(0)) for owner, question in enumerate(questions)][1:]
+    found = [[end] for end in (rows.first, *rows.ends(others_first))]
     total = 0
     last = len(questions)
     for owner, (end,) in enumerate(found):
@@ -85,24 +95,22 @@ def compile_rows(
     # The first question that is too long is the one that is named, whichever of its candidates it is.
     others = ((owner, index) for owner in range(last) for index in range(1, questions[owner].count))
     while batch := list(islice(others, BATCH)):
-        ends = rows.ends([questions[owner].candidate(index) for owner, index in batch])
+        ends = rows.ends([(owner, questions[owner].candidate(index)) for owner, index in batch])
         for (owner, _), end in zip(batch, ends, strict=True):
             if rows.length(end) > max_length:
-                raise _too_long(questions[owner], rows.length(end), max_length)
+                raise _too_long(questions[owner], f"{rows.length(end)} tokens", max_length)
             found[owner].append(end)
             total += rows.length(end)
         _check_total(total)
     if last < len(questions):
-        raise _too_long(questions[last], rows.length(found[last][0]), max_length)
+        raise _too_long(questions[last], f"{rows.length(found[last][0])} tokens", max_length)
     _check_total(total)
     owners = [owner for owner, ends in enumerate(found) for _ in ends]
     return Compiled(_payload(rows.start, [end for ends in found for end in ends], owners), total)
 
 
-def _too_long(question: Rendered, length: int, max_length: int) -> Refused:
-    message = (
-        f"question {printable(question.id)}: {length} tokens exceeds max_length={max_length}; no silent truncation"
-    )
+def _too_long(question: Rendered, size: str, max_length: int) -> Refused:
+    message = f"question {printable(question.id)}: {size} exceeds max_length={max_length}; no silent truncation"
     return Refused(message, ("questions", question.id), reason="tokens")
 
 
@@ -116,7 +124,10 @@ class _Rows:
     """Encodes the rows of one request: `start`, which all of them begin with, and the rest of each."""
 
     def __init__(self, start: str, suffix: str, encode: EncodeAll, first: str, max_length: int) -> None:
-        head, end = encode([start, first + suffix])
+        try:
+            head, end = bounded_all(encode, [start, first + suffix], max_length)
+        except TooManyTokens as error:
+            raise TooManyTokens(error.least) from None  # either is in the first question's row
         split = True
         # A text that is too long by far is not encoded again: at the seam a few tokens could change and no more.
         if len(head) + len(end) <= 2 * max_length:
@@ -127,11 +138,16 @@ class _Rows:
         """What follows `start` in the first row."""
         self._text = "" if split else start
         self._suffix = suffix
-        self._encode = encode
+        self._encode, self._most = encode, max_length
 
-    def ends(self, candidates: Sequence[str]) -> list[list[int]]:
-        """What follows `start` in the rows of these candidates."""
-        return self._encode([self._text + candidate + self._suffix for candidate in candidates]) if candidates else []
+    def ends(self, candidates: Sequence[tuple[int, str]]) -> list[list[int]]:
+        """What follows `start` in the rows of these candidates, each with its question. Raises `TooManyTokens`, whose
+        `at` is that of the question."""
+        texts = [self._text + candidate + self._suffix for _, candidate in candidates]
+        try:
+            return bounded_all(self._encode, texts, self._most) if texts else []
+        except TooManyTokens as error:
+            raise TooManyTokens(error.least, candidates[error.at][0]) from None
 
     def length(self, end: Sequence[int]) -> int:
         """Tokens of the row that ends so."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install framehost[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install framehost[torch]")
 
-from executor_host.backbones import kept  # noqa: E402
+from executor_host.backbones import kept, pieces  # noqa: E402
 from executor_host.backbones.causal import Reader, Row, Way  # noqa: E402
 from executor_host.backbones.qwen3_5 import Qwen35, Settings  # noqa: E402
 from executor_host.errors import Abandoned  # noqa: E402
@@ -239,5 +239,120 @@ def test_misuse(plain: Counting) -> None:  # noqa: F811
         return transformers.StaticCache(config=config, max_cache_len=200)
 
     reader = Reader(plain, static, torch.device("cpu"), way="forked", kept_bytes=MUCH, segment=SEGMENT)
-    with pytest.raises(kept.Unkeepable, match="StaticLayer"):
+    with pytest.raises(pieces.Unkeepable, match="StaticLayer"):
         reader.read([Row(np.arange(40) % 97, np.array([39]))], lambda: None)
+
+
+# Conversations
+
+
+def turn(backbone: Qwen35, state: NDArray[np.int32], conversation: str | None) -> Any:
+    """One question about `state`, as a turn; what is held after it."""
+    assert backbone.kept is not None
+    backbone.kept.begin_turn()
+    try:
+        read(backbone, asked(state, 9), len(state))
+    except BaseException:
+        backbone.kept.end_turn(None)
+        raise
+    return backbone.kept.end_turn(conversation)
+
+
+def test_a_conversation_reads_what_it_has_grown_by_and_keeps_what_others_may_not_take(
+    make: Callable[..., Qwen35],
+) -> None:
+    """No room for prefixes at all: what is pinned stays, and everything else goes with its turn."""
+    backbone, long = make(), text(1, 200)
+    assert backbone.kept is not None
+    backbone.kept.allow(0)
+    first = turn(backbone, long[:100], "a")
+    assert (first.prefixes, first.tokens, first.found) == (0, 100, 0)
+    assert turn(backbone, text(2, 100), None).tokens == 0
+    second = turn(backbone, long, "a")
+    assert (second.prefixes, second.tokens, second.found) == (0, 200, 100 - 100 % SEGMENT)
+    assert second.bytes > first.bytes
+    assert turn(backbone, long, "a").found == 200
+    backbone.kept.drop(["a", "unknown"])
+    assert turn(backbone, long, "a").found == 0
+
+
+def test_a_changed_state_goes_on_from_what_it_has_in_common(make: Callable[..., Qwen35]) -> None:
+    """Whole segments of it; what the former turn had beyond that is given up."""
+    backbone, state = make(), text(1, 100)
+    assert backbone.kept is not None
+    backbone.kept.allow(0)
+    turn(backbone, state, "a")
+    changed = np.concatenate([state[:50], text(3, 60)])
+    assert turn(backbone, changed, "a").found == 50 - 50 % SEGMENT
+    assert turn(backbone, state, None).found == 50 - 50 % SEGMENT
+
+
+def test_conversations_of_one_text_are_each_charged_in_full_and_end_apart(make: Callable[..., Qwen35]) -> None:
+    """The text lies there once; it goes with the last of them."""
+    backbone, state = make(), text(1, 100)
+    assert backbone.kept is not None
+    backbone.kept.allow(0)
+    assert turn(backbone, state, "a").bytes == turn(backbone, state, "b").bytes > 0
+    backbone.kept.drop(["a"])
+    assert turn(backbone, state, None).found == 100
+    backbone.kept.drop(["b"])
+    assert turn(backbone, state, None).found == 0
+    assert backbone.kept.statistics()["nodes"] == 0
+
+
+def test_a_turn_that_fails_pins_nothing_and_leaves_what_was_pinned(make: Callable[..., Qwen35]) -> None:
+    """The conversation has what it had before."""
+    backbone, long = make(), text(1, 200)
+    assert backbone.kept is not None
+    backbone.kept.allow(0)
+    before = turn(backbone, long[:100], "a")
+    passes = iter(range(100))
+
+    def check() -> None:
+        if next(passes) == 2:
+            raise Abandoned("the client has left")
+
+    backbone.kept.begin_turn()
+    with pytest.raises(Abandoned):
+        backbone.read(*asked(long, 9), check, 200)
+    assert backbone.kept.end_turn(None).prefixes == 0
+    after = turn(backbone, long[:100], "a")
+    assert (after.found, after.bytes) == (100, before.bytes)
+
+
+def test_answers_with_and_without_a_conversation_are_equal_bit_for_bit(make: Callable[..., Qwen35]) -> None:
+    """Both read the same segments."""
+    alone, talking = make(), make()
+    assert talking.kept is not None
+    for length in (30, 64, 65, 200, 120):
+        state = text(1, length)
+        talking.kept.begin_turn()
+        answer = read(talking, asked(state, 9), length)
+        talking.kept.end_turn("a")
+        assert answer.tobytes() == read(alone, asked(state, 9), length).tobytes()
+
+
+def test_what_is_kept_costs_what_the_model_was_measured_to_cost(make: Callable[..., Qwen35]) -> None:
+    """The cost before a unit is a bound on what it holds after it, and a close one."""
+    backbone = make()
+    assert backbone.kept is not None
+    cost = backbone.kept.cost()
+    for length in (3, 16, 17, 100):
+        held = turn(backbone, text(length, length), "a")
+        assert held.bytes <= cost.of(length) <= 1.01 * held.bytes + cost.state_bytes
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc-"), st.integers(1, 90)), max_size=12))
+def test_any_order_of_turns_ends_with_nothing_held(steps: list[tuple[int, str, int]], model: Any) -> None:
+    """After the last drop no byte is left, pinned or not."""
+    backbone = Qwen35(model.model, Settings(kept_bytes=MUCH, segment=SEGMENT))
+    assert backbone.kept is not None
+    for seed, conversation, length in steps:
+        backbone.kept.allow(seed * 20_000)
+        held = turn(backbone, text(seed // 2, length), "" if conversation == "-" else conversation)
+        assert held.prefixes <= seed * 20_000
+    backbone.kept.drop("abc")
+    backbone.kept.allow(0)
+    assert (backbone.kept.statistics()["bytes"], backbone.kept.statistics()["nodes"]) == (0, 0)
+    assert turn(backbone, text(0, 90), None).found == 0

@@ -85,7 +85,7 @@ def test_a_cut_is_reported(folder: Path) -> None:
     processor = DeciderProcessor({}, {"truncate": True}, str(folder))
     prepared = prepare(processor, "x " * 40_000, {"n": NOUL})
     decision = processor.finish(prepared, [output(prepared, [0, 1])])
-    total = len(processor.checkpoint.vocabulary.state("x " * 40_000))
+    total = len(processor.checkpoint.vocabulary.encode("Context:\n" + "x " * 40_000))
     assert decision.extras == {"x_truncated": {"kept": 32_768, "total": total}}
     with pytest.raises(TokensExceeded, match="32768"):
         prepare(DeciderProcessor({}, {}, str(folder)), "x " * 40_000, {"n": NOUL})

@@ -17,6 +17,7 @@ from protocol.messages import (
     DialIn,
     Drain,
     Drained,
+    Evict,
     Execute,
     Failure,
     Hello,
@@ -51,6 +52,7 @@ MESSAGES: tuple[Message, ...] = (
     Ready(address="ipc:///run/d", facts={"dtype": "f32", "letters": Blob(b"l" * limits.OUT_OF_BAND_BYTES)}),
     Execute(payload={"document": b"{}", "rows": [[1, -2], [2.5, None, True, "x"]]}, request="my-1", sent_ms=99),
     Owed(calls=[7, 8]),
+    Evict(conversations=["bob\na"], prefixes=4096),
     Result(outputs={"probabilities": [[0.25, 0.75]]}, elapsed_us=431),
     Failure(code="input", status=422, message="no", error_type="bad", where=["questions", 0], dispatched=False),
     Cancel(epoch="3-aa"),
@@ -110,7 +112,7 @@ def raw(body: bytes, *buffers: Buffer, kind: int = Execute.KIND) -> list[Buffer]
 
 def execute(value: bytes, *buffers: Buffer) -> list[Buffer]:
     """An EXECUTE whose payload is `{"x": value}`, where `value` is msgpack that may be wrong."""
-    return raw(b"\x83\xa7request\xa0\xa7sent_ms\x00\xa7payload\x81\xa1x" + value, *buffers)
+    return raw(b"\x84\xa4keep\xc0\xa7request\xa0\xa7sent_ms\x00\xa7payload\x81\xa1x" + value, *buffers)
 
 
 def extension(code: int, data: bytes) -> bytes:

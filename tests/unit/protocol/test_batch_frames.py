@@ -94,7 +94,7 @@ def envelope(*parts: Any) -> bytes:
     return bytes(msgpack.packb(list(parts)))
 
 
-BODY = msgpack.packb({"payload": {}, "request": "", "sent_ms": 0})
+BODY = msgpack.packb({"payload": {}, "keep": None, "request": "", "sent_ms": 0})
 GOOD = [Kind.EXECUTE, 7, None, 0], [Kind.EXECUTE, 8, None, 0]
 HEADER = header(call=6)
 

@@ -20,7 +20,7 @@ from protocol.messages import BY_KIND, Execute, Kind, Lane, Message
 from tests.unit.protocol.samples import INCARNATION, MESSAGES, header, lane_of, there_and_back
 
 EXECUTE = Execute(payload={})
-BODY = b"\x83\xa7payload\x80\xa7request\xa0\xa7sent_ms\x00"
+BODY = b"\x84\xa7payload\x80\xa7request\xa0\xa7sent_ms\x00\xa4keep\xc0"
 
 
 def refused(frames: list[Any], lane: Lane = Lane.DATA, incarnation: str | None = INCARNATION) -> ProtocolError:

@@ -123,7 +123,7 @@ MANY: dict[str, Any] = {
 def test_what_a_body_holds_is_counted_in_all(kind: str) -> None:
     """No list of it is too long, and the message is small: 5 MB of empty lists were 350 MiB and 4 s to read."""
     refused_at_encode({"x": MANY[kind]})
-    body = {"payload": {"x": MANY[kind]}, "request": "", "sent_ms": 0}
+    body = {"payload": {"x": MANY[kind]}, "keep": None, "request": "", "sent_ms": 0}
     refused_at_decode(raw(msgpack.packb(body)))
 
 

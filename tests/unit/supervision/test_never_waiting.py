@@ -111,7 +111,9 @@ async def test_the_keys_of_clients_are_no_business_of_what_ray_starts(
 def made(bounds: Bounds, log: io.StringIO, path: Path) -> Fleet:
     """A fleet that starts nothing."""
     around = surroundings(path, Console(log), NoLauncher())
-    return Fleet(around, bounds, drain_s=1.0, default="m", limits={}, died=lambda *_: None)
+    return Fleet(
+        around, bounds, drain_s=1.0, default="m", limits={}, kept_bytes={}, session_idle_s=600.0, died=lambda *_: None
+    )
 
 
 class NoLauncher(HostLauncher):

@@ -13,6 +13,10 @@ from executor_host.supervision.orders import Orders
 from protocol.messages import Message, Order, Outcome
 
 
+async def _no_file() -> Any:
+    raise AssertionError("the file is not read again")
+
+
 async def _no_successor(name: str, settings: Mapping[str, Any]) -> NoReturn:
     raise AssertionError(f"{name} was looked at with {settings}")
 
@@ -32,6 +36,7 @@ async def test_a_mode_that_is_none_is_named_with_its_key_and_the_modes_there_are
         SimpleNamespace(),  # type: ignore[arg-type]
         ["m"],
         _no_successor,
+        _no_file,
     )
     orders.take(Order(action="swap", model="m", settings={"family": "sparrow", "mode": mode}), answers.append)
     await asyncio.gather(*ended)
