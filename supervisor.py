@@ -87,7 +87,7 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
 class _Models:
     """What each name is configured to be now."""
 
-    def __init__(self, configuration: Configuration, read: Callable[[], Configuration] | None) -> None:
+    def __init__(self, configuration: Configuration, read: Callable[[], Configuration] | None = None) -> None:
         """`read`: reads the configuration file again; None where there is none."""
         self._configuration, self._read = configuration, read
         self._models = {model.name: model for model in configuration.models}
