@@ -13,7 +13,7 @@ help:
 	@echo "make test-fast  unit and property tests without torch: what needs it, and real processes, is left to make test"
 	@echo "make test-browser  run the tests of the page in Chromium, which is installed if it is missing"
 	@echo "make test-js  run the JavaScript clients; node and npm are installed if they are missing"
-	@echo "make test-extra  what takes longer or needs more: other clients, Ray, five minutes of chaos"
+	@echo "make test-extra  what takes longer or needs more: other clients, the public references, Ray, five minutes of chaos"
 	@echo "make mutants  do the tests notice broken promises? (ARGS=\"--jobs 2 upload\")"
 	@echo "make fuzz     the parsers of hostile bytes under atheris (ARGS=\"--seconds 300 json\")"
 	@echo "make lint     ruff and mypy; neither torch nor the tests are installed for it"
@@ -89,9 +89,11 @@ tests/js/node_modules: tests/js/package-lock.json
 test-js: $(VENV)/test.stamp tests/js/node_modules
 	$(BIN)/python -m tests.js.run
 
-# ARGS=openrouter runs only that client. What it said last is in docs/conformance.md.
+# ARGS=openrouter runs only that client, and no comparison of the families with their references. What both said last is
+# in docs/conformance.md.
 test-extra: $(VENV)/test.stamp test-ray
 	$(BIN)/python -m tests.clients.extra.run $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tests.fidelity)
 	$(BIN)/python -m tests.chaos --seconds 300
 
 # A host that Ray places, on a Ray of its own with one machine.

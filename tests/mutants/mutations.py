@@ -278,4 +278,19 @@ MUTATIONS: Final = (
         "                pass\n",
         ("tests/unit/test_shared_work.py",),
     ),
+    # What a model was trained to read, and what it is
+    Mutation(
+        "nimble: an adapter is merged as PEFT does by default",
+        "executor_host/executors/nimble/model.py",
+        "checkpoint.adapter, safe=True)",
+        "checkpoint.adapter)",
+        ("tests/unit/nimble/test_executor.py",),
+    ),
+    Mutation(
+        "nimble: a client can write a control token",
+        "frontend/families/nimble/rendering.py",
+        'return written.replace("<", "\\\\u003c").replace(">", "\\\\u003e")',
+        "return written",
+        ("tests/unit/nimble/test_rendering.py",),
+    ),
 )
