@@ -65,6 +65,7 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
+        opens_with_first=configuration.opens_with == "first",
         kept_bytes=configuration.kept_bytes,
         session_idle_s=configuration.session_idle_s,
         bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),

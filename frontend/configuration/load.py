@@ -89,6 +89,7 @@ def _build(source: TomlDocument) -> Configuration:
         host=host,
         port=server.port,
         limits=limits,
+        opens_with=server.opens_with,
         kept_bytes=server.kept_bytes,
         session_idle_s=server.session_idle_s,
         drain_s=server.drain_s,
