@@ -225,14 +225,14 @@ def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listene
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli import batch, check, completion, decide, fetch, models, orders, serve, status
     from frontend.cli.evaluation import command as evaluation
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
     top.add_argument("--version", action="store_true", help="show framehost's version number and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve.add_to(commands, _serve)
+    serve.add_to(commands, _serve, inspection.recognize)
     decide.add_to(commands)
     batch.add_to(commands)
     evaluation.add_to(commands)
@@ -241,6 +241,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_to(commands, inspection.examine, inspection.key_problem)
     launching.add_to(commands)
     fetch.add_to(commands)
+    models.add_to(commands, inspection.recognize)
     completion.add_to(commands, top)
     return top
 

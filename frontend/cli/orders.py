@@ -91,7 +91,7 @@ def run_swap(arguments: argparse.Namespace) -> int:
     if path:
         settings["path"] = path
     if arguments.option:
-        settings["options"] = dict(map(_option, arguments.option))
+        settings["options"] = dict(map(setting, arguments.option))
     return carry_out(arguments.port, Order(action="swap", model=name, settings=settings))
 
 
@@ -148,7 +148,8 @@ def carry_out(port: int, order: Order) -> int:
     return STATUS[message.code]
 
 
-def _option(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
+    """KEY and VALUE of an --option: the value as JSON, or else as the text that it is."""
     key, _, value = text.partition("=")
     try:
         return key, json.loads(value)

@@ -7,7 +7,7 @@ is in a module per subject beside this one. Every error names file, line and key
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,10 +36,15 @@ def load(path: Path) -> Configuration:
     return _build(TomlDocument.read(path))
 
 
-def from_models(arguments: Sequence[str]) -> Configuration:
-    """The configuration of `--model NAME=FAMILY[:PATH]` options; without any, `default_model()`."""
-    document: dict[str, Any] = {"models": {}}
-    for argument in arguments or [default_model()]:
+def from_models(
+    arguments: Sequence[str],
+    found: Mapping[str, Mapping[str, str]] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Configuration:
+    """The configuration of `--model NAME=FAMILY[:PATH]` options, after the tables of models that were `found`; without
+    either, `default_model()`. `options`: of the families, by model and key. Raises `ConfigurationError`."""
+    document: dict[str, Any] = {"models": {name: dict(table) for name, table in (found or {}).items()}}
+    for argument in arguments or ([] if found else [default_model()]):
         name, equals, rest = argument.partition("=")
         family, _, path = rest.partition(":")
         if not (name and equals and family):
@@ -47,6 +52,11 @@ def from_models(arguments: Sequence[str]) -> Configuration:
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
+    for name, values in (options or {}).items():
+        if name not in document["models"]:
+            known = ", ".join(document["models"])
+            raise ConfigurationError(f"--option {name}.{next(iter(values))}: {name!r} is not served; models: {known}")
+        document["models"][name]["options"] = dict(values)
     return _build(TomlDocument("--model", None, document))
 
 
