@@ -38,14 +38,6 @@ def examine(path: str, family: str | None, progress: Progress) -> Findings:
         return Findings(family or "", problem=str(error))
 
 
-def recognize(path: str) -> Findings:
-    """The family of what is at `path`, by the names of its files; nothing of them is read."""
-    try:
-        return Findings(detect(Path(path)))
-    except ConfigurationError as error:
-        return Findings("", problem=str(error))
-
-
 def key_problem(key: Path, allow: Path | None) -> str:
     """What is wrong with the key files of [hosts]; "" when a server could start with them."""
     try:

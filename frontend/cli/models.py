@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from frontend.cli import fetch
 from frontend.cli.terminal import visible
@@ -37,22 +37,8 @@ MOST_FILES: Final = 200
 """Of a folder, that are shown. A checkpoint has tens."""
 
 
-class Recognized(Protocol):
-    """The family that a path is a checkpoint of, or else why that cannot be said."""
-
-    @property
-    def family(self) -> str: ...
-
-    @property
-    def problem(self) -> str: ...
-
-
-Recognize = Callable[[str], Recognized]
-"""Finds the family of a path by the names of its files, as `framehost check` does. The caller's."""
-
-
-def add_to(commands: Any, recognize: Recognize) -> None:
-    """Add the command's parser."""
+def add_to(commands: Any, detect: Callable[[Path], str]) -> None:
+    """Add the command's parser. `detect`: the family of a checkpoint, the caller's; raises `ValueError`."""
     models = commands.add_parser(
         "models",
         help="list, show and remove models",
@@ -65,10 +51,10 @@ def add_to(commands: Any, recognize: Recognize) -> None:
     models.add_argument("--config", metavar="FILE", help="list the models of this configuration file, too")
     models.add_argument("--family", metavar="NAME", help="show: the checkpoint's family (default: by its files)")
     models.add_argument("--yes", action="store_true", help="rm: do not ask")
-    models.set_defaults(run=functools.partial(run, recognize=recognize))
+    models.set_defaults(run=functools.partial(run, detect=detect))
 
 
-def run(arguments: argparse.Namespace, recognize: Recognize) -> int:
+def run(arguments: argparse.Namespace, detect: Callable[[Path], str]) -> int:
     """Print what was asked for; returns the exit status."""
     allowed = {None: {"config"}, "show": {"path", "family"}, "rm": {"path", "yes"}}[arguments.what]
     given = {name for name in ("path", "config", "family", "yes") if getattr(arguments, name)}
@@ -78,7 +64,7 @@ def run(arguments: argparse.Namespace, recognize: Recognize) -> int:
             "`framehost models rm NAME [--yes]`"
         )
     if arguments.what == "show":
-        return _show_model(arguments.path, arguments.family, recognize)
+        return _show_model(arguments.path, arguments.family, detect)
     if arguments.what == "rm":
         return _remove(arguments.path, asked=not arguments.yes)
     return _list(arguments.config)
@@ -139,7 +125,7 @@ def option_lines(family: families.Family) -> Iterator[str]:
 # One checkpoint
 
 
-def _show_model(path: str, family: str | None, recognize: Recognize) -> int:
+def _show_model(path: str, family: str | None, detect: Callable[[Path], str]) -> int:
     for owner in families.BUILT_IN.values():
         if path in owner.bundled and family in (None, owner.name):
             _print(f"{path}: a model of the family {owner.name}, bundled")
@@ -151,13 +137,10 @@ def _show_model(path: str, family: str | None, recognize: Recognize) -> int:
     try:
         path = fetched.located(path, family)
         if family is None:
-            found = recognize(path)
-            if found.problem:
-                return _wrong(f"{path}: {found.problem}")
-            family = found.family
+            family = _detected(path, detect)
         owner = families.find(family)
         files = list(_contents(Path(path)))
-    except (fetched.NotFetched, families.UnknownFamily) as error:
+    except (fetched.NotFetched, families.UnknownFamily, ValueError) as error:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{path} cannot be read: {error.strerror}")
@@ -165,6 +148,14 @@ def _show_model(path: str, family: str | None, recognize: Recognize) -> int:
     for line in files:
         _print(f"  {line}")
     return _describe(owner)
+
+
+def _detected(path: str, detect: Callable[[Path], str]) -> str:
+    """The family of a checkpoint. Raises `ValueError` for one that does not tell."""
+    try:
+        return detect(Path(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _describe(family: families.Family) -> int:

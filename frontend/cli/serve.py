@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.cli.models import Recognize
-from frontend.cli.orders import setting
 from frontend.configuration import endpoints, fetched, keys
 from frontend.configuration import load as config
 from frontend.configuration.model import Configuration
@@ -29,8 +27,8 @@ _MEANT: Final = {
 }
 
 
-def add_to(commands: Any, run: Callable[[argparse.Namespace], int], recognize: Recognize) -> None:
-    """Add the command's parser. `run`: what serves, the caller's, as is `recognize`."""
+def add_to(commands: Any, run: Callable[[argparse.Namespace], int], detect: Callable[[Path], str]) -> None:
+    """Add the command's parser. `run`: what serves, and `detect`: the family of a checkpoint, the caller's."""
     serve = commands.add_parser(
         "serve",
         help="serve models over HTTP",
@@ -47,14 +45,16 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int], recognize: R
         "sparrow=sparrow)",
     )  # fmt: skip
     serve.add_argument(
-        "path", nargs="?", metavar="PATH", help="a checkpoint to serve, or the name of a bundled or fetched model: its "
-        "family is found as `check` finds it, and it is called by the last part of its path",
-    )  # fmt: skip
-    serve.add_argument("--config", metavar="FILE", help="a TOML file instead of PATH, --model and --option")
+        "path",
+        nargs="?",
+        metavar="PATH",
+        help="a checkpoint, whose files say of which family it is, or a bundled or fetched model by its name",
+    )
     serve.add_argument(
-        "--option", action="append", default=[], metavar="NAME.KEY=VALUE",
+        "--option", action="append", default=[], metavar="[NAME.]KEY=VALUE",
         help="an option of a model's family, the value as in JSON or a plain text; may be given several times",
     )  # fmt: skip
+    serve.add_argument("--config", metavar="FILE", help="a TOML file instead of PATH and --model")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--health", metavar="ADDRESS:PORT", help="answer probes here: /livez, /startupz, /readyz")
@@ -63,13 +63,34 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int], recognize: R
     serve.add_argument(
         "--insecure", action="store_true", help="allow an address that other machines can reach without API keys"
     )
-    serve.set_defaults(run=run, recognize=recognize)
+    serve.set_defaults(run=run, detect=detect)
+
+
+def _of_path(arguments: argparse.Namespace) -> list[str]:
+    """The checkpoint PATH as a --model option: its name is that of the folder, or of the file without its ending.
+    What is bundled or can be fetched has its own name. Raises `ConfigurationError`."""
+    if arguments.path is None:
+        return []
+    for family in families.BUILT_IN.values():
+        if arguments.path in (*family.bundled, *fetched.names(family.name)):
+            return [f"{arguments.path}={family.name}:{arguments.path}"]
+    path = Path(arguments.path)
+    try:
+        found = arguments.detect(path)
+    except ValueError as error:
+        raise ConfigurationError(f"{arguments.path} {error}") from error
+    whole = path.absolute()
+    if whole.name == "..":
+        whole = whole.resolve()
+    name = (whole.stem if whole.is_file() else whole.name).partition("=")[0] or "model"
+    return [f"{name}={found}:{arguments.path}"]
 
 
 def hint(arguments: argparse.Namespace) -> str | None:
     """What to say before a start that serves the tiny model because no other one was asked for and the better one is
     not there; None otherwise."""
-    if arguments.config is not None or arguments.model or arguments.path or config.default_model() != "sparrow=sparrow":
+    named = arguments.config is not None or arguments.model or arguments.path is not None
+    if named or config.default_model() != "sparrow=sparrow":
         return None
     return (
         f"no model was named: serving {config.EMBEDDED_MODEL}, the tiny one. A better one, 84 MB: "
@@ -78,17 +99,16 @@ def hint(arguments: argparse.Namespace) -> str | None:
 
 
 def configured(arguments: argparse.Namespace) -> Configuration:
-    """The configuration of the file or of the path and the --model options, with the other options on top.
+    """The configuration of the file or of the --model options, with the other options on top.
 
     Raises `ConfigurationError`.
     """
     if arguments.config is not None and (arguments.model or arguments.path or arguments.option):
         raise ConfigurationError("give either --config, or PATH, --model and --option, not both")
-    configuration = (
-        config.from_models(arguments.model, _found(arguments), _options(arguments.option))
-        if arguments.config is None
-        else config.load(Path(arguments.config))
-    )
+    if arguments.config is None:
+        configuration = config.from_models([*_of_path(arguments), *arguments.model], arguments.option)
+    else:
+        configuration = config.load(Path(arguments.config))
     if arguments.host is not None:
         configuration = dataclasses.replace(configuration, host=endpoints.check_host(arguments.host))
     if arguments.health is not None:
@@ -107,36 +127,3 @@ def configured(arguments: argparse.Namespace) -> Configuration:
             raise ConfigurationError(f"--port {arguments.port}: a port is 0..65535")
         configuration = dataclasses.replace(configuration, port=arguments.port)
     return configuration
-
-
-def _found(arguments: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """The table of the model that PATH leads to, by its name; empty without one. Raises `ConfigurationError`."""
-    path = arguments.path
-    if path is None:
-        return {}
-    for family in families.BUILT_IN.values():
-        if path in family.bundled:
-            return {path: {"family": family.name, "path": path}}
-    if (known := fetched.MODELS.get(path)) is not None:
-        return {path: {"family": known.family, "path": path}}
-    found = arguments.recognize(path)
-    if found.problem:
-        raise ConfigurationError(f"{path}: {found.problem.replace('--family', '--model NAME=FAMILY:PATH')}")
-    whole = Path(path).absolute()
-    if whole.name == "..":
-        whole = whole.resolve()
-    return {whole.name if whole.is_dir() else whole.stem: {"family": found.family, "path": path}}
-
-
-def _options(given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The --option arguments by model and key. Raises `ConfigurationError`."""
-    options: dict[str, dict[str, Any]] = {}
-    for text in given:
-        place, value = setting(text)
-        name, dot, key = place.rpartition(".")
-        if not (dot and name and key and "=" in text):
-            raise ConfigurationError(f"--option {text}: expected NAME.KEY=VALUE")
-        if key in options.setdefault(name, {}):
-            raise ConfigurationError(f"--option {text}: {place} is given twice")
-        options[name][key] = value
-    return options

@@ -7,7 +7,8 @@ is in a module per subject beside this one. Every error names file, line and key
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,15 +37,14 @@ def load(path: Path) -> Configuration:
     return _build(TomlDocument.read(path))
 
 
-def from_models(
-    arguments: Sequence[str],
-    found: Mapping[str, Mapping[str, str]] | None = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Configuration:
-    """The configuration of `--model NAME=FAMILY[:PATH]` options, after the tables of models that were `found`; without
-    either, `default_model()`. `options`: of the families, by model and key. Raises `ConfigurationError`."""
-    document: dict[str, Any] = {"models": {name: dict(table) for name, table in (found or {}).items()}}
-    for argument in arguments or ([] if found else [default_model()]):
+def from_models(arguments: Sequence[str], options: Sequence[str] = ()) -> Configuration:
+    """The configuration of `--model NAME=FAMILY[:PATH]` options; without any, `default_model()`. `options`: each
+    NAME.KEY=VALUE, or KEY=VALUE where there is one model; the value as in JSON, or a plain text.
+
+    Raises `ConfigurationError`.
+    """
+    document: dict[str, Any] = {"models": {}}
+    for argument in arguments or [default_model()]:
         name, equals, rest = argument.partition("=")
         family, _, path = rest.partition(":")
         if not (name and equals and family):
@@ -52,12 +52,24 @@ def from_models(
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
-    for name, values in (options or {}).items():
-        if name not in document["models"]:
-            known = ", ".join(document["models"])
-            raise ConfigurationError(f"--option {name}.{next(iter(values))}: {name!r} is not served; models: {known}")
-        document["models"][name]["options"] = dict(values)
+    for option in options:
+        _set(document["models"], option)
     return _build(TomlDocument("--model", None, document))
+
+
+def _set(models: dict[str, Any], option: str) -> None:
+    left, equals, text = option.partition("=")
+    name, dot, key = left.rpartition(".")
+    if not dot and len(models) == 1:
+        (name,) = models
+    if not (equals and key) or name not in models:
+        known = ", ".join(models)
+        raise ConfigurationError(f"--option {option}: expected NAME.KEY=VALUE, where NAME is a model: {known}")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    models[name].setdefault("options", {})[key] = value
 
 
 def default_model() -> str:

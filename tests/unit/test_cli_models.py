@@ -1,8 +1,7 @@
-"""`framehost models`, `framehost serve PATH` and `serve --option`: what there is, what it is, and how it is served."""
+"""`framehost models`, and `framehost serve NAME`: what there is, what it is, and how it is served."""
 
 from __future__ import annotations
 
-import argparse
 import io
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 import supervisor
-from executor_host import inspection
 from frontend.cli import serve
 from frontend.configuration import fetched
 from frontend.configuration.fetched import Fetchable
@@ -220,24 +218,15 @@ def test_nothing_but_fetched_models_is_removed(tmp_path: Path, capsys: pytest.Ca
 # Serving
 
 
-def test_a_path_is_served_as_the_family_that_its_files_tell(tmp_path: Path) -> None:
-    """Under the last part of its path."""
-    folder = tmp_path / "encoder"
-    folder.mkdir()
-    (folder / "modules.json").write_text("[]")
-    (model,) = served(str(folder)).models
-    assert (model.name, model.family, model.path) == ("encoder", "embedding", str(folder))
-    (folder / "inner").mkdir()
-    (model,) = served(str(folder / "inner" / "..")).models
-    assert model.name == "encoder"
-
-
 def test_a_file_is_served_by_its_name_without_the_ending(tmp_path: Path) -> None:
-    """`framehost serve SmolLM2.gguf` answers as SmolLM2."""
-    file = tmp_path / "SmolLM2.gguf"
+    """`framehost serve SmolLM2.gguf` answers as SmolLM2, and a path that ends upwards by where it leads."""
+    file = tmp_path / "encoder" / "SmolLM2.gguf"
+    (tmp_path / "encoder" / "inner").mkdir(parents=True)
     file.write_bytes(b"")
     (model,) = served(str(file)).models
     assert (model.name, model.family) == ("SmolLM2", "transformers")
+    (model,) = served(str(tmp_path / "encoder" / "inner" / "..")).models
+    assert model.name == "encoder"
 
 
 def test_named_models_are_served_by_their_names(tiny: Path) -> None:
@@ -248,45 +237,7 @@ def test_named_models_are_served_by_their_names(tiny: Path) -> None:
     assert (first.name, first.family, first.path, second.name) == ("tiny", "embedding", str(tiny), "s")
 
 
-def test_a_path_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    """With what to say instead, in an option that `serve` has."""
-    with pytest.raises(ConfigurationError, match="is no checkpoint: it is an empty folder"):
-        served(str(tmp_path))
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(ConfigurationError, match="say which with --model NAME=FAMILY:PATH"):
-        served(str(tmp_path))
-    with pytest.raises(ConfigurationError, match="not both"):
-        served(str(tmp_path), "--config", "framehost.toml")
-    with pytest.raises(ConfigurationError, match="not both"):
-        served("--option", "a.b=c", "--config", "framehost.toml")
-
-
-def test_options_of_models_are_set() -> None:
-    """Values are JSON or texts, and a model's name may have dots."""
-    first, second = served(
-        "--model", "a.b=sparrow", "--model", "s=sparrow", "--option", "a.b.truncate=true"
-    ).models  # fmt: skip
-    assert (first.options, second.options) == ({"truncate": True}, {})
-
-
-@pytest.mark.parametrize(
-    ("given", "refusal"),
-    [
-        (["truncate=true"], "expected NAME.KEY=VALUE"),
-        (["s.truncate"], "expected NAME.KEY=VALUE"),
-        (["x.truncate=true"], "--option x.truncate: 'x' is not served; models: s"),
-        (["s.truncate=7"], "models.s.options.truncate"),
-        (["s.wings=2"], "wings"),
-        (["s.truncate=true", "s.truncate=false"], "s.truncate is given twice"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_refused(given: list[str], refusal: str) -> None:
-    """With its model and key."""
-    with pytest.raises(ConfigurationError, match=refusal):
-        served("--model", "s=sparrow", *[word for option in given for word in ("--option", option)])
-
-
-def test_a_named_path_is_no_start_without_a_model() -> None:
-    """So nothing else is recommended."""
-    arguments = argparse.Namespace(config=None, model=[], path="nano-robot", recognize=inspection.recognize)
-    assert serve.hint(arguments) is None
+def test_a_model_that_was_not_fetched_is_not_served() -> None:
+    """The refusal says how to get it."""
+    with pytest.raises(ConfigurationError, match="framehost fetch tiny"):
+        served("tiny")
