@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 
-.PHONY: help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean mutants
+.PHONY: promtool help install serve test test-fast chromium test-browser test-js test-extra test-ray fuzz lint format types chaos bench readme models lock clean mutants
 
 help:
 	@echo "make serve    serve all-MiniLM-L6-v2, fetched once (84 MB), at http://127.0.0.1:$(PORT) (ARGS=... are passed on)"
@@ -64,6 +64,11 @@ test: $(VENV)/test.stamp
 # a test that is marked slow is left to `make test`, too.
 test-fast: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 --without-torch -m "not slow" tests/unit tests/property $(ARGS)
+
+# Tests the rules of docs/alerts.yml; a package of the system.
+promtool:
+	command -v promtool > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq --yes --no-install-recommends prometheus > /dev/null; }
 
 chromium:
 	command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \

@@ -21,11 +21,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
 from executor_host import inspection
+from executor_host.errors import ConfigurationError as HostConfigurationError
 from executor_host.launch import threads
 from executor_host.launch.aside import aside
 from executor_host.launch.base import RemoteHosts
@@ -65,6 +67,7 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
         models=models.first(),
         default=configuration.default,
         limits=dataclasses.asdict(configuration.limits),
+        opens_with_first=configuration.opens_with == "first",
         kept_bytes=configuration.kept_bytes,
         session_idle_s=configuration.session_idle_s,
         bounds=Bounds(configuration.max_resident, configuration.max_resident_bytes, configuration.turn_s),
@@ -87,10 +90,12 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
 class _Models:
     """What each name is configured to be now."""
 
-    def __init__(self, configuration: Configuration, read: Callable[[], Configuration] | None) -> None:
+    def __init__(self, configuration: Configuration, read: Callable[[], Configuration] | None = None) -> None:
         """`read`: reads the configuration file again; None where there is none."""
         self._configuration, self._read = configuration, read
         self._models = {model.name: model for model in configuration.models}
+        self._before: dict[str, NamedModel] = {}
+        """What each name meant before its last swap."""
         self._timeout_s = configuration.limits.request_timeout_s
         self._numbers = itertools.count(1)
 
@@ -101,13 +106,17 @@ class _Models:
     async def successor(self, name: str, settings: Mapping[str, Any]) -> tuple[DeploymentSpec, Callable[[], None]]:
         """What `settings` make of `name`, and what is to be called when the name means it. Raises `Invalid`."""
         model = self._models[name]
+        if settings.get("back"):
+            if name not in self._before:
+                raise Invalid(f"{name} has not been swapped: there is nothing to go back to")
+            return self._spec(self._before[name]), self._accepting(self._before[name])
         try:
             other = await aside(lambda: successor(model, settings, self._timeout_s), limit_s=SETTINGS_LIMIT_S)
         except ConfigurationError as error:
             raise Invalid(str(error)) from error
         except TimeoutError as error:
             raise Invalid(f"what it names could not be looked at within {SETTINGS_LIMIT_S:g} s") from error
-        return self._spec(other), lambda: self._models.update({name: other})
+        return self._spec(other), self._accepting(other)
 
     async def reload(self) -> _Reloading:
         """What the file says now. Raises `Invalid` when it is wrong, and nothing has changed."""
@@ -130,7 +139,11 @@ class _Models:
         )
 
     def _accepting(self, model: NamedModel) -> Callable[[], None]:
-        return lambda: self._models.update({model.name: model})
+        def accept() -> None:
+            self._before[model.name] = self._models[model.name]
+            self._models[model.name] = model
+
+        return accept
 
     def _spec(self, model: NamedModel) -> DeploymentSpec:
         return DeploymentSpec(id=f"{model.name}@{next(self._numbers)}", **structs.asdict(model))
@@ -221,17 +234,25 @@ def _open(configuration: Configuration, opened: contextlib.ExitStack) -> Listene
 # The command line
 
 
+def _detect(path: Path) -> str:
+    """The family of a checkpoint. Raises `ValueError` for one that does not tell."""
+    try:
+        return inspection.detect(path)
+    except HostConfigurationError as error:
+        raise ValueError(str(error)) from error
+
+
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli import batch, check, completion, decide, fetch, models, orders, serve, status
     from frontend.cli.evaluation import command as evaluation
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
     # It is answered before this module is imported; here for the help, and for the completion of the shells.
     top.add_argument("--version", action="store_true", help="show framehost's version number and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve.add_to(commands, _serve)
+    serve.add_to(commands, _serve, _detect)
     decide.add_to(commands)
     batch.add_to(commands)
     evaluation.add_to(commands)
@@ -240,6 +261,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_to(commands, inspection.examine, inspection.key_problem)
     launching.add_to(commands)
     fetch.add_to(commands)
+    models.add_to(commands, _detect)
     completion.add_to(commands, top)
     return top
 

@@ -50,6 +50,8 @@ class Settings:
     """The name that is meant where none is said."""
     limits: dict[str, Any]
     """Of the server, as the front is told them."""
+    opens_with_first: bool
+    """Whether the port opens when one model answers, and not when all do that are started with the server."""
     kept_bytes: Mapping[str, int]
     """By device, what may stay on it between requests."""
     session_idle_s: float
@@ -160,7 +162,13 @@ def build(
         ),
         last_lines=lambda: log.close(LAST_LINES_S),
     )
-    return Server(parts, settings.models, management=management, drain_s=settings.drain_s)
+    return Server(
+        parts,
+        settings.models,
+        management=management,
+        drain_s=settings.drain_s,
+        opens_with_first=settings.opens_with_first,
+    )
 
 
 def _minting() -> Callable[[], str]:

@@ -6,7 +6,7 @@ supervisor knows anyway: no process is asked, and so nothing can make it wait. P
 names, paths, process ids or error texts.
 
     GET /livez     200 while this process turns its loop
-    GET /startupz  200 once every model has been ready and the port was opened; 503 with the progress before
+    GET /startupz  200 once the models that `open` wants are ready and the port was opened; 503 with the progress before
     GET /readyz    200 while requests are taken and at least one model can answer; else 503
 
 Standard library only: the supervisor carries no web server. One request per connection, and then it is closed.

@@ -67,12 +67,15 @@ class Server:
         *,
         management: str,
         drain_s: float,
+        opens_with_first: bool = False,
     ) -> None:
-        """`models`: each with whether its hosts are started with the server. `management`: the address of its lane."""
+        """`models`: each with whether its hosts are started with the server. `management`: the address of its lane.
+        `opens_with_first`: whether the port opens when the first of those answers."""
         self._parts = parts
         self._models = tuple(models)
         self._management = management
         self._drain_s = drain_s
+        self._enough = any if opens_with_first else all
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> ServeExit:
@@ -120,7 +123,7 @@ class Server:
     async def _open_when_warm(self, residents: list[Hosts]) -> None:
         parts = self._parts
         fleet, say = parts.fleet, parts.console.say
-        while not all(hosts.complete for hosts in residents):
+        while residents and not self._enough(hosts.complete for hosts in residents):
             await fleet.progressed.wait()
             fleet.progressed.clear()
         if parts.life.stopping:

@@ -33,6 +33,11 @@ def add_to(commands: Any) -> None:
         "--cancel", action="store_true", help="give up what a swap of NAME, which is then all that is said, is loading"
     )
     swap.add_argument(
+        "--back",
+        action="store_true",
+        help="go back to what NAME, which is then all that is said, meant before its last swap",
+    )
+    swap.add_argument(
         "--mode", choices=("start-first", "stop-first"), default="start-first",
         help="whether the new one is started beside the old one, or only after it is gone (default start-first)",
     )  # fmt: skip
@@ -82,12 +87,15 @@ def run_swap(arguments: argparse.Namespace) -> int:
     """Order a swap, show each step, and return the exit status."""
     if arguments.cancel:
         return carry_out(arguments.port, Order(action="cancel", model=arguments.model, settings={}))
+    if arguments.back:
+        settings: dict[str, Any] = {"back": True, "mode": arguments.mode}
+        return carry_out(arguments.port, Order(action="swap", model=arguments.model, settings=settings))
     name, equals, rest = arguments.model.partition("=")
     family, _, path = rest.partition(":")
     if not (name and equals and family):
         print(f"framehost: {arguments.model}: expected NAME=FAMILY or NAME=FAMILY:PATH", file=sys.stderr)
         return STATUS["invalid"]
-    settings: dict[str, Any] = {"family": family, "mode": arguments.mode}
+    settings = {"family": family, "mode": arguments.mode}
     if path:
         settings["path"] = path
     if arguments.option:

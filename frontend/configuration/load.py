@@ -7,6 +7,7 @@ is in a module per subject beside this one. Every error names file, line and key
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,8 +37,12 @@ def load(path: Path) -> Configuration:
     return _build(TomlDocument.read(path))
 
 
-def from_models(arguments: Sequence[str]) -> Configuration:
-    """The configuration of `--model NAME=FAMILY[:PATH]` options; without any, `default_model()`."""
+def from_models(arguments: Sequence[str], options: Sequence[str] = ()) -> Configuration:
+    """The configuration of `--model NAME=FAMILY[:PATH]` options; without any, `default_model()`. `options`: each
+    NAME.KEY=VALUE, or KEY=VALUE where there is one model; the value as in JSON, or a plain text.
+
+    Raises `ConfigurationError`.
+    """
     document: dict[str, Any] = {"models": {}}
     for argument in arguments or [default_model()]:
         name, equals, rest = argument.partition("=")
@@ -47,7 +52,24 @@ def from_models(arguments: Sequence[str]) -> Configuration:
         if name in document["models"]:
             raise ConfigurationError(f"--model {argument}: there are two models called {name!r}")
         document["models"][name] = {"family": family, **({"path": path} if path else {})}
+    for option in options:
+        _set(document["models"], option)
     return _build(TomlDocument("--model", None, document))
+
+
+def _set(models: dict[str, Any], option: str) -> None:
+    left, equals, text = option.partition("=")
+    name, dot, key = left.rpartition(".")
+    if not dot and len(models) == 1:
+        (name,) = models
+    if not (equals and key) or name not in models:
+        known = ", ".join(models)
+        raise ConfigurationError(f"--option {option}: expected NAME.KEY=VALUE, where NAME is a model: {known}")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    models[name].setdefault("options", {})[key] = value
 
 
 def default_model() -> str:
@@ -89,6 +111,7 @@ def _build(source: TomlDocument) -> Configuration:
         host=host,
         port=server.port,
         limits=limits,
+        opens_with=server.opens_with,
         kept_bytes=server.kept_bytes,
         session_idle_s=server.session_idle_s,
         drain_s=server.drain_s,

@@ -23,6 +23,8 @@ class Configuration:
     host: str
     port: int
     limits: ServerLimits
+    opens_with: str
+    """`all` or `first`: of the models that are started with the server, how many answer before the port opens."""
     kept_bytes: Mapping[str, int]
     """By device, what may stay on it between requests."""
     session_idle_s: float

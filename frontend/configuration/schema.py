@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -102,6 +102,8 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turn_s: Annotated[float, Meta(ge=0, le=MAX_SECONDS, description=f"seconds, 0 (never) to {MAX_SECONDS}")] = field(
         name="turn", default=DEFAULT_TURN_S
     )
+    opens_with: Annotated[Literal["all", "first"], Meta(description="all or first")] = field(name="open", default="all")
+    """Whether the port opens when every model that is started with the server answers, or the first of them."""
     session_idle_s: Annotated[float, _SECONDS] = field(name="session_idle", default=limits.SESSION_IDLE_S)
     """Without a turn for so long a conversation is over."""
     kept_bytes: Annotated[

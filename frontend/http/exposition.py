@@ -128,6 +128,12 @@ class FrontCollector(Collector):
         turned.add_metric(["refused"], connections["refused"])
         turned.add_metric(["unread"], connections["aborted"])
         yield turned
+        keys = server.keys
+        yield GaugeMetricFamily(
+            "framehost_key_file_not_in_force",
+            "1 while the key file cannot be used and the keys before it are in force.",
+            keys is not None and bool(keys.problem),
+        )
         yield GaugeMetricFamily("framehost_draining", "1 once a stop has been asked for.", server.draining)
         lag = HistogramMetricFamily("framehost_event_loop_lag_seconds", "How late the event loop came to a timer.")
         _add(lag, [], server.metrics.lag)
@@ -170,8 +176,9 @@ def _queues(statistics: list[DeploymentStatistics]) -> Iterator[Metric]:
         batches.add_metric([model.name], scheduler.batches)
         saved.add_metric([model.name, "joining"], scheduler.joins)
         saved.add_metric([model.name, "answer_cache"], scheduler.answers_kept)
-        for end in ("completed", "failed", "withdrawn"):
+        for end in ("completed", "refused", "withdrawn"):
             units.add_metric([model.name, end], getattr(scheduler, end))
+        units.add_metric([model.name, "failed"], scheduler.failed - scheduler.refused)
         dropped.add_metric([model.name], scheduler.dropped_results)
         hostless.add_metric([model.name], model.waiting_for_host)
         for replica in model.replicas:

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from frontend.errors import ExecutionStopped, Misuse
+from frontend.errors import ExecutionStopped, Misuse, RequestError
 from frontend.runtime._mint import KEY, require
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.context import ExecutionContext
@@ -71,6 +71,7 @@ class UnitQueue(Places, ABC):
         "_earlier",
         "_numbers",
         "_pumping",
+        "_refused",
         "_requeued",
         "_suspended",
         "layers",
@@ -83,6 +84,7 @@ class UnitQueue(Places, ABC):
         self._suspended = False
         self._pumping = False
         self._numbers = 0
+        self._refused = 0
         self._dispatched = self._requeued = self._batches = self._answers_kept = 0
 
     # What callers await
@@ -253,6 +255,7 @@ class UnitQueue(Places, ABC):
             requeued=self._requeued,
             completed=self._completed,
             failed=self._failed,
+            refused=self._refused,
             withdrawn=self._withdrawn,
             dropped_results=self._dropped,
             joined=self._joined,
@@ -272,6 +275,7 @@ class UnitQueue(Places, ABC):
     def unit_failed(self, unit: Dispatch[Any], error: BaseException) -> None:
         """`unit` ended with an error."""
         self._failed += 1
+        self._refused += isinstance(error, RequestError) and error.status < 500
         if unit.joined and isinstance(error, ExecutionStopped):
             self._outlived(unit, error)
         else:

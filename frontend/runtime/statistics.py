@@ -38,6 +38,9 @@ class SchedulerStatistics:
     dropped_results: int
     """Of completed and failed, those whose caller had left."""
 
+    refused: int = 0
+    """Of the failed, those whose text the executor refuses: it is the client's mistake, and no failure of the model."""
+
     joined: int = 0
     """Units that wait for the end of an equal one."""
 
@@ -60,8 +63,8 @@ class SchedulerStatistics:
         counts = {
             name: sum(getattr(part, name) for part in parts)
             for name in (
-                "waiting", "running", "abandoned", "dispatched", "requeued", "completed", "failed", "withdrawn",
-                "dropped_results", "joined", "staged", "batches", "joins", "answers_kept",
+                "waiting", "running", "abandoned", "dispatched", "requeued", "completed", "failed", "refused",
+                "withdrawn", "dropped_results", "joined", "staged", "batches", "joins", "answers_kept",
             )
         }  # fmt: skip
         return cls(

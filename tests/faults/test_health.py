@@ -64,6 +64,19 @@ def test_the_port_is_closed_until_every_model_is_warm(runtime: Path) -> None:
         assert server.decide("x", model="slow").status == 200
 
 
+def test_a_port_that_opens_with_the_first_model_answers_for_it_while_others_load(runtime: Path) -> None:
+    """Who asks another one waits for it."""
+    gate = runtime / "gate"
+    config = configuration(runtime / "c.toml", {"quick": {}, "slow": {"gate": gate}}, open="first")
+    with running(runtime, config=config) as server:
+        assert server.decide("x", model="quick").status == 200
+        assert server.get("/health").json == {"status": "degraded", "models": {"quick": "ready", "slow": "loading"}}
+        waiting = server.soon("x", model="slow")
+        server.wait(lambda: server.model("slow")["waiting_for_host"] == 1, "it waits for the host")
+        gate.touch()
+        assert waiting.result().status == 200
+
+
 def test_a_failing_first_decision_is_a_failed_start(runtime: Path) -> None:
     """A warm-up that fails is a death with the restart policy, never a port that opens."""
     config = configuration(runtime / "c.toml", {"toy": {"fail": "warm_up"}}, restarts=0)

@@ -452,3 +452,16 @@ def test_a_successor_of_which_one_replica_cannot_be_started_leaves_the_former_un
         assert "toy@1 has not been touched and serves on" in told
         assert {host["pid"] for host in server.status()["hosts"]} == before
         assert server.decide("x").json["x_toy"]["pid"] in before
+
+
+def test_a_swap_is_gone_back_from(runtime: Path) -> None:
+    """To the options of before, and back again; where there was no swap there is nothing to go back to."""
+    with running(runtime, config=configuration(runtime / "c.toml", {"toy": {"identity": "one"}})) as server:
+        assert server.swap("toy", "--back")[0] == 2
+        assert server.swap("toy=toy", "--option", "identity=two")[0] == 0
+        assert server.model("toy")["identity"] == "two"
+        assert server.swap("toy", "--back")[0] == 0
+        assert server.model("toy")["identity"] == "one"
+        assert server.swap("toy", "--back")[0] == 0
+        assert server.model("toy")["identity"] == "two"
+        assert server.decide("x").status == 200

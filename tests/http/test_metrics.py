@@ -274,7 +274,7 @@ async def test_a_name_that_is_no_bare_word_is_quoted(main: Main, caplog: pytest.
     assert f' model="{escaped}" ' in caplog.text
 
 
-@pytest.mark.parametrize("document", ["grafana.json", "operations.md"])
+@pytest.mark.parametrize("document", ["grafana.json", "operations.md", "alerts.yml"])
 async def test_every_metric_that_a_document_names_exists(main: Main, document: str) -> None:
     """A dashboard with a panel that is empty for ever, or an alert that cannot fire, is worse than none."""
 

@@ -518,7 +518,7 @@ def test_the_model_that_is_served_without_a_word(
 
     def said(*options: str) -> str | None:
         parser = argparse.ArgumentParser()
-        serve.add_to(parser.add_subparsers(), lambda arguments: 0)
+        serve.add_to(parser.add_subparsers(), lambda arguments: 0, lambda path: "sparrow")
         return serve.hint(parser.parse_args(["serve", *options]))
 
     assert config.default_model() == "sparrow=sparrow"

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from frontend.errors import Cancelled, DeadlineExceeded, Misuse
+from frontend.errors import Cancelled, DeadlineExceeded, InternalError, Misuse, TokensExceeded
 from frontend.runtime.admission import BoundedAdmission
 from frontend.runtime.dispatch import Dispatch
 from frontend.runtime.scheduler import SerialScheduler
@@ -107,6 +107,17 @@ async def test_results_and_errors_reach_the_caller_unchanged() -> None:
     assert await scheduler.run(lambda dispatch: dispatch.complete(None)) is None
     seen = scheduler.statistics()
     assert (seen.running, seen.completed, seen.failed, seen.dispatched) == (0, 2, 1, 3)
+
+
+@virtual
+async def test_what_the_executor_refuses_is_told_from_what_fails() -> None:
+    """A text that the model cannot be asked is the client's mistake; both have ended in an error."""
+    scheduler = SerialScheduler("model")
+    for error in (TokensExceeded("too long"), InternalError("the host said no")):
+        with pytest.raises(type(error)):
+            await scheduler.run(lambda dispatch, error=error: dispatch.fail(error))
+    seen = scheduler.statistics()
+    assert (seen.failed, seen.refused) == (2, 1)
 
 
 @virtual
