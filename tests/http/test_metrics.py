@@ -202,9 +202,9 @@ async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None
     assert samples["framehost_host_resident_memory_bytes", "m", "0"] == 11
     assert samples["framehost_host_load_seconds", "m", "0"] == 0.5
     options = '{"truncate": true}'
-    former = ("m@1", "decider", "5c2f0b6a", "m", options, "/models/v2", "current")
+    former = ("m", "m@1", "decider", "5c2f0b6a", options, "/models/v2", "current")
     assert samples["framehost_model_info", *former] == 1
-    assert samples["framehost_model_info", "m@2", "decider", "", "m", options, "", "coming"] == 1
+    assert samples["framehost_model_info", "m", "m@2", "decider", "", options, "", "coming"] == 1
     assert samples["framehost_swaps_total", "m", "done"] == 2
     assert samples["framehost_process_resident_memory_bytes", "front"] == 4
 
