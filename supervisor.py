@@ -245,7 +245,7 @@ def _detect(path: Path) -> str:
 def parser() -> argparse.ArgumentParser:
     """The `framehost` command line."""
     from executor_host.launch import commands as launching
-    from frontend.cli import batch, check, completion, decide, fetch, orders, serve, status
+    from frontend.cli import batch, check, completion, decide, fetch, models, orders, serve, status
     from frontend.cli.evaluation import command as evaluation
 
     top = argparse.ArgumentParser(prog="framehost", description="A server for decision models.")
@@ -261,6 +261,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_to(commands, inspection.examine, inspection.key_problem)
     launching.add_to(commands)
     fetch.add_to(commands)
+    models.add_to(commands, _detect)
     completion.add_to(commands, top)
     return top
 

@@ -253,6 +253,14 @@ def find(name: str) -> Family:
     raise UnknownFamily(f"there is no model family {name!r}; known families: {known}")
 
 
+def names() -> tuple[str, ...]:
+    """Every family: those that are built in, then those that other distributions register, by name."""
+    from importlib.metadata import entry_points
+
+    registered = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    return (*BUILT_IN, *sorted(registered - BUILT_IN.keys()))
+
+
 def resolve(reference: str) -> Any:
     """The object that a "module:attribute" reference names. Imports the module, whose errors pass unchanged."""
     module, attribute = _parts(reference)

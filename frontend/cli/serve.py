@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from frontend.configuration import endpoints, keys
+from frontend.configuration import endpoints, fetched, keys
 from frontend.configuration import load as config
 from frontend.configuration.model import Configuration
 from frontend.configuration.toml_file import ConfigurationError
@@ -44,7 +44,12 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int], detect: Call
         "weights; may be given several times (default: minilm=embedding:minilm if it has been fetched, else "
         "sparrow=sparrow)",
     )  # fmt: skip
-    serve.add_argument("path", nargs="?", metavar="PATH", help="a checkpoint, whose files say of which family it is")
+    serve.add_argument(
+        "path",
+        nargs="?",
+        metavar="PATH",
+        help="a checkpoint, whose files say of which family it is, or a bundled or fetched model by its name",
+    )
     serve.add_argument(
         "--option", action="append", default=[], metavar="[NAME.]KEY=VALUE",
         help="an option of a model's family, the value as in JSON or a plain text; may be given several times",
@@ -62,16 +67,23 @@ def add_to(commands: Any, run: Callable[[argparse.Namespace], int], detect: Call
 
 
 def _of_path(arguments: argparse.Namespace) -> list[str]:
-    """The checkpoint PATH as a --model option: its name is that of the folder."""
+    """The checkpoint PATH as a --model option: its name is that of the folder, or of the file without its ending.
+    What is bundled or can be fetched has its own name. Raises `ConfigurationError`."""
     if arguments.path is None:
         return []
+    for family in families.BUILT_IN.values():
+        if arguments.path in (*family.bundled, *fetched.names(family.name)):
+            return [f"{arguments.path}={family.name}:{arguments.path}"]
     path = Path(arguments.path)
     try:
-        family = arguments.detect(path)
+        found = arguments.detect(path)
     except ValueError as error:
         raise ConfigurationError(f"{arguments.path} {error}") from error
-    name = path.absolute().name.partition("=")[0] or "model"
-    return [f"{name}={family}:{arguments.path}"]
+    whole = path.absolute()
+    if whole.name == "..":
+        whole = whole.resolve()
+    name = (whole.stem if whole.is_file() else whole.name).partition("=")[0] or "model"
+    return [f"{name}={found}:{arguments.path}"]
 
 
 def hint(arguments: argparse.Namespace) -> str | None:

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=int(today.strftime("%Y%m%d")))
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each checkpoint; {REQUESTS}")
     given = parser.parse_args(arguments)
+    if given.write and given.names:
+        parser.error("the table in the document is that of all families")
     wanted = [subject for subject in SUBJECTS if not given.names or subject.family in given.names]
     if not wanted or set(given.names) - {subject.family for subject in wanted}:
         parser.error(f"the families are {', '.join(sorted({subject.family for subject in SUBJECTS}))}")

@@ -22,6 +22,9 @@ PROMPT_SHA256 = "a0a0f94d0f65e972bc20d088678ad3d595ff1c42b9c0d78f96034526303f63f
 V1_ADAPTER = "ba7e28acb97f973e80fa51f3aa6fc6f75ea4081b89632ed45d8e5f3a1d7bfa6b"
 TEMPERATURE = 2.179078721266035
 
+OUTPUT = 16.0
+"""How much larger than usual the output rows are."""
+
 PAIRS = [first + second for first in "ABCDEFGHIJ" for second in ascii_uppercase]
 
 WORDS = (
@@ -58,7 +61,7 @@ def tokenizer() -> Any:
 def write(folder: Path, *, seed: int = 1, **fields: Any) -> Path:
     """A LoRA checkpoint in `folder`, its base model in `folder/base`; returns `folder`. `fields` change the schema."""
     words = tokenizer()
-    tiny_open_jev.write_base(folder / "base", words=words)
+    _write_base(folder / "base", words)
     (folder / "base" / "tokenizer.json").unlink()  # the one that counts is the checkpoint's own
     tiny_kev.write_adapter(folder, seed=seed, prefix="base_model.model.model.language_model.")
     words.save(str(folder / "tokenizer.json"))
@@ -68,11 +71,22 @@ def write(folder: Path, *, seed: int = 1, **fields: Any) -> Path:
 
 def write_merged(folder: Path, *, ready: dict[str, Any] | None = None, **fields: Any) -> Path:
     """A checkpoint whose weights need no adapter. `ready`: what is in `READY.json` besides the base model."""
-    tiny_open_jev.write_base(folder, words=tokenizer())
+    _write_base(folder, tokenizer())
     write_schema(folder, **fields)
     document = {"base_model": BASE, "base_revision": BASE_REVISION, "precision": "bfloat16", **(ready or {})}
     (folder / "READY.json").write_text(json.dumps(document), encoding="utf-8")
     return folder
+
+
+def _write_base(folder: Path, words: Any) -> None:
+    """With output rows so large that comparing within 1e-5 means something: another state moves a probability by some
+    0.005, though a thousand tokens stand between it and where the model answers."""
+    from safetensors.torch import load_file, save_file
+
+    tiny_open_jev.write_base(folder, words=words)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] *= OUTPUT
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def write_schema(folder: Path, **fields: Any) -> None:
