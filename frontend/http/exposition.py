@@ -110,6 +110,11 @@ class FrontCollector(Collector):
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
+        if server.audit is not None:
+            noted = CounterMetricFamily("framehost_audit_lines", "Lines of the audit log.", labels=["result"])
+            noted.add_metric(["written"], server.audit.statistics().written)
+            noted.add_metric(["lost"], server.audit.statistics().lost)
+            yield noted
         poisoned = server.poison.report()
         yield GaugeMetricFamily(
             "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,8 @@ from executor_host.host.units import Units, is_fatal
 from protocol import families
 from protocol.errors import Malformed, ProtocolError
 from protocol.frames import Envelope
-from protocol.messages import Execute, Failure, Message, Result
+from protocol.messages import Evict, Execute, Failure, Message, Result
+from protocol.retention import Cost, Held
 from protocol.states import HostEvent
 
 PEER = b"3-aa"
@@ -346,3 +347,96 @@ def test_time_that_a_frame_waited_comes_off_its_budget(
     late = answers[0][1]
     assert isinstance(late, Failure)
     assert (late.code, late.dispatched) == ("expired", False)
+
+
+class Keeping:
+    """What stays between units, as far as a test has to see it."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def cost(self) -> Cost:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    def allow(self, prefixes: int) -> None:
+        self.done.append(prefixes)
+
+    def begin_turn(self) -> None:
+        self.done.append("begin")
+
+    def end_turn(self, conversation: str | None) -> Held:
+        self.done.append(conversation)
+        return Held(prefixes=5, tokens=3, bytes=30, found=2)
+
+    def drop(self, conversations: Iterable[str]) -> None:
+        self.done.append(list(conversations))
+
+
+class Keeper(Joining):
+    """One that keeps what it has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeping = Keeping()
+
+    @property
+    def kept(self) -> Keeping:
+        return self.keeping
+
+
+def turn(name: str, keep: dict[str, Any] | None, call: int = 1) -> Envelope:
+    return Envelope(INCARNATION, call, None, Execute(payload={"document": name.encode()}, keep=keep))
+
+
+def test_a_turn_is_told_what_may_stay_and_says_what_does(shared_state: SharedState) -> None:
+    """A unit that says nothing of it leaves nothing. What is held is told to a front that comes later."""
+    executor = Keeper()
+    units = units_of(shared_state, executor, TOLERANT)
+    answer = units.execute(PEER, turn("a", {"conversation": "bob\nx", "prefixes": 70}))
+    assert isinstance(answer, Result)
+    assert answer.held == {"prefixes": 5, "tokens": 3, "bytes": 30, "found": 2}
+    assert shared_state.held == {"bob\nx": [3, 30]}
+    units.execute(PEER, turn("b", None, 2))
+    assert executor.keeping.done == [70, "begin", "bob\nx", 0, "begin", ""]
+    units.evict(Evict(conversations=["bob\nx", "unknown"], prefixes=9))
+    assert executor.keeping.done[-2:] == [9, ["bob\nx", "unknown"]]
+    assert shared_state.held == {}
+
+
+@pytest.mark.parametrize("name", ["bad", "refused", "nan"])
+def test_a_turn_that_fails_pins_nothing(shared_state: SharedState, name: str) -> None:
+    """What its conversation had stays."""
+    executor = Keeper()
+    shared_state.held["c"] = [1, 2]
+    answer = units_of(shared_state, executor, TOLERANT).execute(PEER, turn(name, {"conversation": "c", "prefixes": 0}))
+    assert isinstance(answer, Failure)
+    assert executor.keeping.done == [0, "begin", None]
+    assert shared_state.held == {"c": [1, 2]}
+
+
+def test_units_of_an_executor_that_keeps_something_come_alone(shared_state: SharedState) -> None:
+    """Also of a batch: each is a turn of its own."""
+    executor = Keeper()
+    answered(units_of(shared_state, executor), parts("a", "b"))
+    assert executor.passes == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        {},
+        {"conversation": 1, "prefixes": 0},
+        {"conversation": "c", "prefixes": -1},
+        {"conversation": "c" * 401, "prefixes": 0},
+        {"conversation": "c", "prefixes": 0, "more": 1},
+    ],
+)
+def test_what_a_front_says_of_keeping_is_checked(shared_state: SharedState, keep: dict[str, Any]) -> None:
+    """A unit that says something else is not begun."""
+    executor = Keeper()
+    answer = units_of(shared_state, executor).execute(PEER, turn("a", keep))
+    assert isinstance(answer, Failure)
+    assert (answer.code, executor.passes) == ("protocol", [])
