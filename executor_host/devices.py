@@ -72,6 +72,16 @@ def find(name: str) -> Any:
     return device
 
 
+def use(name: str) -> None:
+    """Make the device of this name the one that this thread's libraries mean when none is named, as kernels and
+    recordings do. Nothing for a CPU. Raises `ConfigurationError` as `find`."""
+    if name == "cpu":  # of which torch is not asked: numpy computes there, too
+        return
+    device = find(name)
+    if device.type == "cuda":
+        torch_library().cuda.set_device(device.index or 0)
+
+
 def placed(model: Any, device: Any, dtype: Any) -> Any:
     """`model` itself on `device`, its parameters as `dtype`. Its buffers keep their dtype: rotary frequencies that are
     rounded to bfloat16 turn the last of 3,399 positions by another angle (0.1 becomes 0.10009765625)."""

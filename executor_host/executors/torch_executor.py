@@ -84,6 +84,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         """
         self.libraries()
         device, dtype = self.placement()
+        devices.use(device)
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")

@@ -108,3 +108,16 @@ def test_an_executor_gives_up_what_makes_it_faster(tmp_path: Path, monkeypatch: 
     executor.relieve()
     executor.warm_up()
     executor.close()
+
+
+def test_the_device_is_the_current_one_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries that ask for none get the model's; before anything is loaded, and not on a CPU."""
+    steps: list[object] = []
+    monkeypatch.setattr(torch.cuda, "set_device", steps.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(DeciderExecutor, "verify", lambda *_, **__: steps.append("verify") or 1 / 0)
+    for device in ("cuda:3", "cuda", "cpu"):
+        with pytest.raises(ZeroDivisionError):
+            DeciderExecutor(str(tmp_path), {"device": device}).load(lambda fraction, note: None)
+    assert steps == [3, "verify", 0, "verify", "verify"]
