@@ -304,6 +304,11 @@ class Qwen35:
             rest = self._pass(self._upload([tokens[shared:]])[0], shared, self._kept.restore(node), ALL)[0]
             return torch.cat([*(step.hidden for step in node.path), rest])
 
+    def relieve(self) -> None:
+        """Gives up the recordings, which hold memory of their own; they are made again as rows come."""
+        if self._graphs is not None:
+            self._graphs.close()
+
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""
         if self._graphs is not None:

@@ -157,6 +157,15 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         kept: Kept | None = getattr(self._model, "kept", None)
         return kept
 
+    def relieve(self) -> None:
+        """As `Executor`; also what the model has recorded, and what torch keeps for later."""
+        super().relieve()
+        if self._model is not None:
+            drop: Callable[[], None] | None = getattr(self._model, "relieve", None)
+            if drop is not None:
+                drop()
+            devices.release(self._model.device)
+
     def close(self) -> None:
         """Drops the model."""
         if self._model is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from executor_host.errors import FatalExecutionError, InputRefused, NonFinite
+from executor_host.errors import DeviceMemory, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from executor_host.host.shared_state import MAX_CANCELLED, SharedState
 from executor_host.host.units import Units, is_fatal
@@ -28,6 +29,10 @@ class Culprit(Exception):
     """A bug that a unit of the name "bad" finds in the executor."""
 
 
+class Ballast:
+    """What an execution holds on its device."""
+
+
 class Joining(Executor):
     """Reads texts, several in one pass, and notes in which company each was."""
 
@@ -37,6 +42,14 @@ class Joining(Executor):
         self.passes: list[list[str]] = []
         self.threads: set[int] = set()
         self.before: Callable[[str], None] = lambda name: None
+        self.fitting = 99
+        """Units for which the device has memory."""
+        self.ballast: Callable[[], object] = lambda: None
+        self.relieved: list[object] = []
+        """By each time that memory was to be freed, what the last execution without any still held."""
+
+    def relieve(self) -> None:
+        self.relieved.append(self.ballast())
 
     def load(self, progress: Progress) -> Mapping[str, object]:
         raise NotImplementedError
@@ -61,6 +74,10 @@ class Joining(Executor):
             self.before(name)
         if "bad" in names:
             raise Culprit("no client may read this")
+        if "large" in names or len(names) > self.fitting:
+            ballast = Ballast()
+            self.ballast = weakref.ref(ballast)
+            raise DeviceMemory("no memory left")
         if "device" in names:
             raise FatalExecutionError("the device is gone")
         special: dict[str, Any] = {
@@ -190,6 +207,48 @@ def test_a_device_error_is_not_tried_again(shared_state: SharedState) -> None:
     for _, message in second:
         assert isinstance(message, Failure)
         assert (message.code, message.dispatched) == ("draining", False)
+
+
+def test_a_device_without_memory_costs_one_request(shared_state: SharedState) -> None:
+    """Once; what its execution held is gone before the executor frees the rest, and the next one is answered."""
+    executor = Serial()
+    units = units_of(shared_state, executor, TOLERANT)
+    for first in (1, 4):
+        (answers,) = answered(units, parts("a", "large", "b", first=first))
+        kinds = [getattr(message, "code", "") for _, message in answers]
+        assert kinds == ["", "out_of_memory", ""]
+        failure = answers[1][1]
+        assert isinstance(failure, Failure)
+        assert (failure.status, failure.fatal) == (503, False)
+    assert set(executor.relieved) == {None}
+
+
+def test_a_device_without_memory_twice_in_a_row_retires_the_host(shared_state: SharedState) -> None:
+    """Whatever could be freed was freed before the second time."""
+    executor = Serial(max_units=1)
+    answers = answered(units_of(shared_state, executor, TOLERANT), parts("large", "refused", "large", "a"))
+    found = [message for group in answers for _, message in group]
+    assert [getattr(message, "code", "") for message in found] == ["out_of_memory", "input", "fatal", "draining"]
+    assert [is_fatal(message) for message in found] == [False, False, True, False]
+    assert len(executor.relieved) == 1
+
+
+def test_a_pass_for_which_there_is_no_memory_is_halved(shared_state: SharedState) -> None:
+    """Until its parts fit; nobody is told."""
+    executor = Joining()
+    executor.fitting = 1
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts("a", "b", "c", "d"))
+    assert [type(message) for _, message in answers] == [Result] * 4
+    assert executor.relieved == [None] * 3
+
+
+def test_a_family_that_retires_on_any_error_retires_when_there_is_no_memory(shared_state: SharedState) -> None:
+    """At once, every unit of the pass with it, and nothing is executed again."""
+    executor = Joining()
+    (answers,) = answered(units_of(shared_state, executor, STRICT), parts("a", "large"))
+    assert executor.passes == [["a", "large"]]
+    assert all(is_fatal(message) for _, message in answers)
+    assert executor.relieved == []
 
 
 def test_a_family_that_retires_on_any_error_does_so_for_the_culprit(shared_state: SharedState) -> None:

@@ -1,5 +1,5 @@
-"""How rows are read where nobody says: by the kind of device, in settings, facts and identity alike. No GPU is needed:
-a device of that name is a CPU here."""
+"""What is another thing on a GPU: how rows are read where nobody says, in settings, facts and identity alike, and an
+error of its allocator. No GPU is needed: a device of that name is a CPU here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from executor_host import devices  # noqa: E402
 from executor_host.backbones import qwen3_5  # noqa: E402
+from executor_host.errors import DeviceMemory, FatalExecutionError  # noqa: E402
 from executor_host.executors.cua_s1.executor import CuaS1Executor  # noqa: E402
 from executor_host.executors.decider.executor import DeciderExecutor  # noqa: E402
 from executor_host.executors.kev import model as kev_model  # noqa: E402
@@ -59,3 +61,50 @@ def test_kev_reads_every_row_alone_on_a_gpu() -> None:
     """But where prefixes are kept, which is asked for, and is to go on from states."""
     assert [kev_model.way_of(kind, 0) for kind in ("cpu", "cuda")] == ["forked", "alone"]
     assert kev_model.way_of("cuda", 1 << 20) == "forked"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), DeviceMemory),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), FatalExecutionError),
+        (MemoryError(), FatalExecutionError),
+        (RuntimeError("a bug"), RuntimeError),
+    ],
+)
+def test_what_an_error_says_about_the_device(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+) -> None:
+    """One of the allocator leaves it whole; one of the driver, or of the machine's own memory, does not."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    with pytest.raises(raised) as found, devices.synchronised(torch.device("cuda")):
+        raise error
+    assert type(found.value) is raised
+
+
+def test_an_executor_gives_up_what_makes_it_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept prefixes, recordings, and then what the allocator keeps; it answers as before."""
+    tiny_decider.write(tmp_path)
+    executor = DeciderExecutor(str(tmp_path), {"device": "cpu", "prefix_cache_mb": 8, "prefix_segment": 16})
+    executor.relieve()
+    executor.load(lambda fraction, note: None)
+    executor.warm_up()
+    assert executor.kept is not None
+    model = executor._model
+    assert model is not None
+    steps: list[object] = []
+
+    class Recorded:
+        def close(self) -> None:
+            steps.append("recordings")
+
+    monkeypatch.setattr(model, "_graphs", Recorded())
+    monkeypatch.setattr(executor.kept, "allow", lambda count: steps.append(count))
+    monkeypatch.setattr(model, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: steps.append("allocator"))
+    executor.relieve()
+    assert steps == [0, "recordings", "allocator"]
+    monkeypatch.undo()
+    executor.relieve()
+    executor.warm_up()
+    executor.close()
