@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from frontend.http import routes
+from frontend.observation.audit import AuditStatistics
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.serving.devices import Devices
@@ -110,11 +111,11 @@ class FrontCollector(Collector):
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
-        if server.audit is not None:
-            noted = CounterMetricFamily("framehost_audit_lines", "Lines of the audit log.", labels=["result"])
-            noted.add_metric(["written"], server.audit.statistics().written)
-            noted.add_metric(["lost"], server.audit.statistics().lost)
-            yield noted
+        noted = CounterMetricFamily("framehost_audit_lines", "Lines of the audit log.", labels=["result"])
+        lines = AuditStatistics(0, 0) if server.audit is None else server.audit.statistics()
+        noted.add_metric(["written"], lines.written)
+        noted.add_metric(["lost"], lines.lost)
+        yield noted
         poisoned = server.poison.report()
         yield GaugeMetricFamily(
             "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]

@@ -163,6 +163,18 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
     await asyncio.gather(*asked)
 
 
+async def test_a_body_that_is_refused_was_not_admitted(main: Main) -> None:
+    """Although its slot was reserved before it came, whichever layer refuses it. Two units of a request are one."""
+    assert (await main.post(model=5)).status == 422
+    assert (await main.post("cost:11")).status == 413
+    samples = await main.scrape()
+    assert samples["framehost_admitted_total", "m", "requests"] == samples["framehost_admitted_total", "m", "cost"] == 0
+    await main.answered("units:2", units=2)
+    samples = await main.scrape()
+    assert samples["framehost_admitted_total", "m", "requests"] == samples["framehost_admitted_total", "m", "cost"] == 1
+    assert samples["framehost_admitted_total", "", "ingress"] == 3
+
+
 async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) -> None:
     """Under the key's name, which is the operator's; a key without bounds has none to show."""
     bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
