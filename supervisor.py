@@ -77,6 +77,7 @@ def _settings(configuration: Configuration, models: _Models, processors: int) ->
         front_arguments=[
             *(["--access-log"] if configuration.access_log else []),
             *(["--tracing"] if configuration.tracing else []),
+            *(["--audit", str(configuration.audit)] if configuration.audit else []),
             *(["--keys", str(configuration.keys)] if configuration.keys else []),
             "--origins", json.dumps(configuration.cors),
             "--allowed-hosts", json.dumps(configuration.allowed_hosts),

@@ -5,6 +5,7 @@ For families that run on torch, which is imported when it is needed.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from executor_host.errors import ConfigurationError, FatalExecutionError
+from executor_host.errors import ConfigurationError, DeviceMemory, FatalExecutionError
 
 DTYPES: Final = {"cpu": "float32", "cuda": "bfloat16"}
 """By device, when the configuration names none. bfloat16 on a CPU was 13 times slower."""
@@ -71,6 +72,16 @@ def find(name: str) -> Any:
     return device
 
 
+def use(name: str) -> None:
+    """Make the device of this name the one that this thread's libraries mean when none is named, as kernels and
+    recordings do. Nothing for a CPU. Raises `ConfigurationError` as `find`."""
+    if name == "cpu":  # of which torch is not asked: numpy computes there, too
+        return
+    device = find(name)
+    if device.type == "cuda":
+        torch_library().cuda.set_device(device.index or 0)
+
+
 def placed(model: Any, device: Any, dtype: Any) -> Any:
     """`model` itself on `device`, its parameters as `dtype`. Its buffers keep their dtype: rotary frequencies that are
     rounded to bfloat16 turn the last of 3,399 positions by another angle (0.1 becomes 0.10009765625)."""
@@ -90,7 +101,8 @@ def synchronize(device: Any) -> None:
 def synchronised(device: Any) -> Iterator[None]:
     """The torch device has finished at the end of the block, also when an error ends it.
 
-    Raises `FatalExecutionError` in place of an error after which the device is not to be trusted.
+    Raises `DeviceMemory` in place of an error of the device's allocator, and `FatalExecutionError` in place of another
+    one after which the device is not to be trusted.
     """
     try:
         try:
@@ -98,6 +110,8 @@ def synchronised(device: Any) -> Iterator[None]:
         finally:
             synchronize(device)
     except (MemoryError, RuntimeError) as error:
+        if is_of_its_allocator(error):
+            raise DeviceMemory(f"the device has no memory left: {type(error).__name__}") from error
         if is_of_the_device(error, device.type):
             raise FatalExecutionError(f"the device failed: {type(error).__name__}") from error
         raise
@@ -113,6 +127,19 @@ def is_of_the_device(error: BaseException, kind: str) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return kind == "cuda" and isinstance(error, torch.AcceleratorError)
+
+
+def is_of_its_allocator(error: BaseException) -> bool:
+    """Whether torch had no memory for a tensor. Nothing was written; the device does what it is told next."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+
+
+def release(device: Any) -> None:
+    """Gives back what torch's allocator keeps of this device unused. Tensors in cycles are collected first."""
+    gc.collect()
+    if device.type == "cuda":
+        torch_library().cuda.empty_cache()
 
 
 def memory_bytes() -> int | None:

@@ -10,6 +10,8 @@ to the client, so it says what is wrong and never repeats a state.
       Abandoned            cancelled, or its time is over       FAILURE `cancelled` or `expired`, the host goes on
       ConfigurationError   checkpoint or configuration wrong    the host exits and is not restarted
       FatalExecutionError  the device is not to be trusted      FAILURE with `fatal`, the host retires
+        DeviceMemory       no memory left on the device         FAILURE `out_of_memory`, the host frees what it can and
+                                                                goes on; `fatal` the second time in a row
       DialInFailed         there is no place for this host      the host exits; who started it may start it again
 """
 
@@ -67,6 +69,10 @@ class FatalExecutionError(HostError):
     """The device failed; this process must not serve another call."""
 
     failure = "fatal"
+
+
+class DeviceMemory(FatalExecutionError):
+    """The device had no memory left for this call. It is whole otherwise: what is freed can be used again."""
 
 
 class DialInFailed(HostError):

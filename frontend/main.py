@@ -34,6 +34,7 @@ from frontend.configuration.keys import KeyRing
 from frontend.http import admin, app, native, routes
 from frontend.http.connection import ClientConnection
 from frontend.limits import ServerLimits
+from frontend.observation.audit import AuditLog
 from frontend.serving import clients
 from frontend.serving.management import Management, until_idle
 from frontend.serving.server import Server
@@ -88,6 +89,8 @@ class Front:
         self._server.clients.watch(loop)
         if self._server.keys is not None:
             self._server.keys.watch(loop)
+        if arguments.audit is not None:
+            self._server.audit = AuditLog(arguments.audit)
         if arguments.tracing:
             from frontend.observation.tracing import Tracing  # of the extra `otel`
 
@@ -185,6 +188,8 @@ class Front:
         self._server.clients.close()
         if self._server.tracing is not None:
             await self._flush(self._server.tracing)
+        if self._server.audit is not None:
+            await self._loop.run_in_executor(None, self._server.audit.close)
         for pool in (self._server.parser, self._server.pool):
             pool.shutdown(wait=False, cancel_futures=True)
         self._management.close(goodbye)
@@ -218,6 +223,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--admin", type=int, default=None, help="descriptor of the bound socket for operators")
     parser.add_argument("--limits", type=json.loads, default={})
     parser.add_argument("--tracing", action="store_true", help="OpenTelemetry spans")
+    parser.add_argument("--audit", type=Path, default=None, help="the file of the audit log")
     parser.add_argument("--keys", type=Path, default=None, help="the file with API keys")
     parser.add_argument("--origins", type=json.loads, default=[], help="web pages whose scripts may read the answers")
     parser.add_argument("--allowed-hosts", type=json.loads, default=[], help="further names of this server")

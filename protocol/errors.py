@@ -85,6 +85,9 @@ FAILURES: Final[dict[str, FailureKind]] = {
         FailureKind(
             "fatal", 503, True, "device error, or any error where the family says so; the host retires", _UNAVAILABLE
         ),
+        FailureKind(
+            "out_of_memory", 503, False, "the device had no memory left for it; the host goes on", _UNAVAILABLE
+        ),
         FailureKind("cancelled", 503, False, "the executor stopped at a cancel", _UNAVAILABLE),
         FailureKind("expired", 504, False, "the budget was spent before the unit had ended", "timeout_error"),
         FailureKind("draining", 503, False, "the host takes no new units", _UNAVAILABLE),

@@ -6,7 +6,7 @@ The forward is that of transformers (`qwen3_5_text`); what is decided here is wh
     packed   neighbouring rows together, padded on the right (packing.py)
     shared   what the rows have in common is read once, its state is copied to the branches, and the rows'
              own ends are read from there (prefix.py); rows that share nothing run alone
-    auto     shared where the published thresholds are reached, packed otherwise
+    auto     shared where the published thresholds are reached, packed otherwise; on a GPU rows (`settings_of`)
     kept     with memory for it: the prefix of every request is read in fixed segments, and is kept for the next one
              (kept.py); the rows' own ends are read from there, as in shared
 
@@ -71,7 +71,7 @@ class Settings:
     max_rows: int = packing.MAX_ROWS
     max_tokens: int = packing.MAX_TOKENS
     graphs: bool = False
-    """Record and replay the packed passes; CUDA only."""
+    """Record and replay the passes of rows without a state; CUDA only."""
     fork_bytes: int | None = None
     """Memory for copies of a shared state; None: that of the device in `FORK_BYTES`."""
     suffix_tokens: int | None = None
@@ -84,17 +84,23 @@ class Settings:
     """Whether what is kept is for `read_all`, which needs the hidden states of a prefix as well."""
 
 
-def settings_of(options: Mapping[str, Any], max_rows: int, max_tokens: int) -> Settings:
-    """The settings that a family's options `execution`, `graphs`, `prefix_cache_mb` and `prefix_segment` ask for.
+def settings_of(
+    options: Mapping[str, Any], max_rows: int, max_tokens: int, *, device: str, auto: Execution = "auto"
+) -> Settings:
+    """The settings that a family's options `execution`, `graphs`, `prefix_cache_mb` and `prefix_segment` ask for on a
+    device of this name.
 
-    What is shared cannot be recorded, so `auto` is `packed` where passes are."""
-    graphs: bool = options["graphs"]
-    execution: Execution = "packed" if graphs and options["execution"] == "auto" else options["execution"]
+    `auto`: what the family means by the execution `auto` on a CPU. On a GPU it is `rows`, each row in a pass of its
+    own, until a card has shown that packed and shared passes answer the same there.
+    """
+    execution: Execution = options["execution"]
+    if execution == "auto":
+        execution = "rows" if device.partition(":")[0] == "cuda" else auto
     return Settings(
         execution=execution,
         max_rows=max_rows,
         max_tokens=max_tokens,
-        graphs=graphs,
+        graphs=options["graphs"],
         kept_bytes=options["prefix_cache_mb"] << 20,
         segment=options["prefix_segment"],
     )
@@ -297,6 +303,11 @@ class Qwen35:
             check()
             rest = self._pass(self._upload([tokens[shared:]])[0], shared, self._kept.restore(node), ALL)[0]
             return torch.cat([*(step.hidden for step in node.path), rest])
+
+    def relieve(self) -> None:
+        """Gives up the recordings, which hold memory of their own; they are made again as rows come."""
+        if self._graphs is not None:
+            self._graphs.close()
 
     def close(self) -> None:
         """Drops the recordings and the model. May be called twice."""

@@ -116,6 +116,12 @@ class Executor(ABC):
         except OptionError as error:
             raise ConfigurationError(error.message) from None
 
+    def relieve(self) -> None:
+        """Give up what is only kept to be faster: the device had no memory left, and the next call is to find some.
+        Here the kept prefixes that no conversation has pinned."""
+        if self.kept is not None:
+            self.kept.allow(0)
+
     @abstractmethod
     def load(self, progress: Progress) -> Mapping[str, object]:
         """Loads the weights; returns the facts of READY, made of msgpack types only.
@@ -147,8 +153,9 @@ class Executor(ABC):
 
         What it raises concerns all of them: then each half is executed by itself, until one unit stands alone and has
         the error for its own, while its neighbours are answered. Of that a unit is executed log2(n) + 1 times at most.
-        A `FatalExecutionError` is every unit's, and nothing is executed again. A unit's outputs in any company are
-        those that it has alone, within the family's bound. This default executes one after the other.
+        A `FatalExecutionError` is every unit's, and nothing is executed again, but for a `DeviceMemory`, since half as
+        many may fit. A unit's outputs in any company are those that it has alone, within the family's bound. This
+        default executes one after the other.
         """
         outcomes: list[Mapping[str, Any] | HostError | Malformed] = []
         for payload, call in zip(payloads, calls, strict=True):

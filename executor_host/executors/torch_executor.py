@@ -84,6 +84,7 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         """
         self.libraries()
         device, dtype = self.placement()
+        devices.use(device)
         checkpoint = self.verify(lambda fraction, note: progress(HASHED * fraction, note))
         size = checkpoints.weight_bytes(checkpoint.path)
         progress(HASHED, f"reading {checkpoints.amount(size)} of weights" if size else "loading")
@@ -156,6 +157,15 @@ class TorchExecutor(Executor, Generic[FolderT, ModelT, RequestT, ResultT]):
         """As `Executor`: that of the model, where it has one."""
         kept: Kept | None = getattr(self._model, "kept", None)
         return kept
+
+    def relieve(self) -> None:
+        """As `Executor`; also what the model has recorded, and what torch keeps for later."""
+        super().relieve()
+        if self._model is not None:
+            drop: Callable[[], None] | None = getattr(self._model, "relieve", None)
+            if drop is not None:
+                drop()
+            devices.release(self._model.device)
 
     def close(self) -> None:
         """Drops the model."""

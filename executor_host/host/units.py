@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from executor_host.errors import Abandoned, FatalExecutionError, HostError, InputRefused
+from executor_host.errors import Abandoned, DeviceMemory, FatalExecutionError, HostError, InputRefused
 from executor_host.executors.base import Executor, Kept
 from executor_host.host.shared_state import Key, SharedState
 from protocol import families
@@ -70,6 +70,8 @@ class Units:
         self._executor = executor
         self._shared_state = shared_state
         self._payload: type[Payload] = families.resolve(family.payload)
+        self._short = False
+        """Whether the last unit that was executed found no memory."""
 
     def execute(self, peer: bytes, envelope: Envelope) -> Message:
         """The answer to one unit of the front with the identity `peer`."""
@@ -187,9 +189,12 @@ class Units:
             outcomes = self._executor.execute_many([unit.payload for unit in units], [unit.call for unit in units])
             if len(outcomes) != len(units):
                 raise RuntimeError(f"{len(outcomes)} outcomes for {len(units)} units")
-        except FatalExecutionError as error:
-            return [self._reported(unit, error, times) for unit in units]
         except Exception as error:
+            short = isinstance(error, DeviceMemory) and not self._family.retire_on_error
+            if isinstance(error, FatalExecutionError) and not short:
+                return [self._reported(unit, error, times) for unit in units]
+            if short:  # half as many need half as much
+                self._relieve(error)
             half = len(units) // 2
             print(f"a batch of {len(units)} failed; each half is executed alone: {error}", file=sys.stderr, flush=True)
             first = self._together(units[:half], times + 1)
@@ -205,6 +210,7 @@ class Units:
         elapsed_us = (time.perf_counter_ns() - started) // 1000
         result = Result(outputs=dict(outputs), elapsed_us=elapsed_us, held=held)
         self._shared_state.executed += 1
+        self._short = False
         return result
 
     def _reported(self, unit: Unit, error: Exception, times: int) -> Failure:
@@ -222,12 +228,35 @@ class Units:
         if isinstance(error, Abandoned):
             over = unit.call.remaining_ms == 0 and not unit.call.cancelled
             return failure("expired" if over else error.failure, error.message)
+        if isinstance(error, DeviceMemory):
+            return self._short_of_memory(unit, error, times)
         if isinstance(error, FatalExecutionError):
             return self._failed(unit, error, error.failure, "the device failed; the model is being restarted", times)
         if isinstance(error, HostError):
             return self._failed(unit, error, error.failure, error.message, times)
         # The client is told nothing of our insides.
         return self._failed(unit, error, "executor_error", "the model failed on this request", times)
+
+    def _short_of_memory(self, unit: Unit, error: DeviceMemory, times: int) -> Failure:
+        """Once is the unit's bad luck, or its size; twice in a row, though all was freed, and the host is of no use."""
+        again, self._short = self._short, True
+        if again:
+            message = "the device had no memory left twice in a row; the model is being restarted"
+            return self._failed(unit, error, error.failure, message, times)
+        answer = self._failed(
+            unit, error, "out_of_memory", "the device had no memory left for this request; others may fit", times
+        )
+        if not answer.fatal:
+            self._relieve(error)
+        return answer
+
+    def _relieve(self, error: BaseException) -> None:
+        """Have the executor free what it can, the tensors of the frames that `error` has passed above all."""
+        passed: BaseException | None = error
+        while passed is not None:
+            traceback.clear_frames(passed.__traceback__)
+            passed = passed.__cause__ or passed.__context__
+        self._executor.relieve()
 
     def _failed(self, unit: Unit, error: Exception, code: str, message: str, times: int) -> Failure:
         """An execution went wrong: the trace goes to the log, and the family's rule says what follows."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from protocol.exits import ServeExit
+from protocol.models import MAX_THREADS
 
 CONNECT_TIMEOUT_S = 30.0
 """How long a host looks for its server. Both may be started at the same time, and a name may have to spread."""
@@ -41,13 +43,28 @@ def _add_host(commands: Any) -> None:
         "--connect-timeout", type=float, default=CONNECT_TIMEOUT_S, metavar="SECONDS",
         help=f"how long to look for the server (default {CONNECT_TIMEOUT_S:g})",
     )  # fmt: skip
+    host.add_argument(
+        "--threads", type=_threads, metavar="N",
+        help="how many it computes with (default: OMP_NUM_THREADS, else the processors that this process may use)",
+    )  # fmt: skip
     host.set_defaults(run=_host)
 
 
 def _host(arguments: argparse.Namespace) -> int:
+    from executor_host.launch import threads
+
+    # Before numpy and torch, whose libraries read them when they are loaded: the next import loads the first.
+    share = threads.share(1, os.environ, threads.processors())
+    os.environ.update(threads.variables(arguments.threads, share, os.environ))
     from executor_host import remote
 
     return remote.run(arguments)
+
+
+def _threads(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_THREADS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a number of threads is 1 to {MAX_THREADS}, not {text!r}")
 
 
 def _add_curve(commands: Any) -> None:

@@ -50,6 +50,8 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(HostExit.CLEAN))
     settings = dict(order["ray"])
     address = settings.pop("address", "auto")
+    # A checkout that is not installed is found where the driver found it.
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     # Without a cluster ("local"), Ray runs inside this driver and ends with it.
     cluster = {} if address == "local" else {"address": address}
     ray.init(
@@ -57,8 +59,7 @@ def main(descriptor: int) -> int:
         include_dashboard=False if address == "local" else None,
         log_to_driver=True,
         namespace="framehost",
-        # A checkout that is not installed is found where the driver found it.
-        runtime_env={"env_vars": {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}},
+        runtime_env={"env_vars": {**order["variables"], "PYTHONPATH": path}},
     )
     # At most once: what Ray would do again has been answered by the server's own rules already.
     actor = ray.remote(max_restarts=0, max_task_retries=0)(_Actor).options(**settings).remote()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from executor_host.launch import threads
 from executor_host.launch.base import HostLauncher, HostSpec, ProcessExit, ProcessHandle
 from executor_host.launch.local import LocalProcess, start_process
 from executor_host.launch.remote import RemoteHost, RemoteLauncher
@@ -79,6 +80,8 @@ class RayLauncher(HostLauncher):
         """Raises `OSError` when the driver ends before its actor has dialled in. Cancelled: the driver is ended."""
         own = keys.pair()
         order = {
+            # How many threads is Ray's to say where the model does not: its actors get as many as their num_cpus.
+            "variables": threads.variables(spec.deployment.threads, None, os.environ),
             "ray": msgspec.to_builtins(spec.deployment.ray),
             "connect": self._remote.address,
             "model": spec.deployment.name,

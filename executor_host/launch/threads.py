@@ -36,9 +36,9 @@ def share(hosts: int, environment: Mapping[str, str], processors: int) -> int:
     return max(1, processors // max(1, hosts))
 
 
-def variables(configured: int | None, share: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set for a host: what its model says, else its `share`. How its threads wait is left alone where the
-    server's environment says it.
+def variables(configured: int | None, share: int | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """What to set for a host: what its model says, else its `share`; None: how many is left to who places the host.
+    How its threads wait is left alone where the environment of the server, or of `framehost host`, says it.
 
     numpy's OpenBLAS has one thread: at the end of every product its threads wait for each other by turning round,
     whatever they are told, and a default model that starts beside other work took four times the processor time with
@@ -46,7 +46,8 @@ def variables(configured: int | None, share: int, environment: Mapping[str, str]
     """
     threads = configured or share
     waiting = {name: value for name, value in WAITING.items() if name not in environment}
-    return {**dict.fromkeys(COUNTS, str(threads)), "OPENBLAS_NUM_THREADS": "1", **waiting}
+    counts = {} if threads is None else dict.fromkeys(COUNTS, str(threads))
+    return {**counts, "OPENBLAS_NUM_THREADS": "1", **waiting}
 
 
 def processors(ours: Path = OURS, cgroups: Path = CGROUPS) -> int:

@@ -316,6 +316,9 @@ class HostLife:
             "replica": self.spec.replicas if self.replica is None else self.replica,
             "spare": self.replica is None,
             "family": self.spec.family,
+            "path": self.spec.path,
+            "options": dict(self.spec.options),
+            "identity": self._identity,
             "state": self.state,
             "incarnation": current.name,
             "pid": self.pid,
@@ -328,6 +331,13 @@ class HostLife:
             "last_death": self.last_death,
             "failed": self.failed or "",
         }
+
+    @property
+    def _identity(self) -> str:
+        """Of the weights that its host has loaded, as it says; "" before."""
+        brings = self.current.brings
+        said = "" if brings is None else brings.facts.get("identity", "")
+        return said[:MAX_TEXT_CHARS] if isinstance(said, str) else ""
 
     # Steps
 

@@ -13,6 +13,9 @@ from frontend.cli.control_client import NotRunning, connected, port_number
 from frontend.cli.terminal import visible
 from protocol.messages import Status
 
+LOADED = ("ready", "draining")
+"""States of a host that has loaded: while the next one loads, the time of the one before it is not its own."""
+
 
 def add_to(commands: Any) -> None:
     """Add the command's parser."""
@@ -102,7 +105,7 @@ def render(report: dict[str, Any]) -> str:
 def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
     where = f"pid {host['pid']}, {_mib(host['rss_bytes'])}" if host["pid"] else "no process"
     threads = f", {host['threads']} threads" if host.get("threads") else ""
-    loaded = f", loaded in {host['load_s']:.2f} s" if host["load_s"] else ""
+    loaded = f", loaded in {host['load_s']:.2f} s" if host["load_s"] and host["state"] in LOADED else ""
     spare = " (a spare)" if host["spare"] else ""
     by_requests = f" ({host['request_deaths']} caused by requests)" if host["request_deaths"] else ""
     lines = [
@@ -112,6 +115,7 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             f"restarts {host['restarts']}{by_requests}"
         )
     ]
+    lines += _weights(host)
     lines += _presence(host, watch.counts(host, front))
     if host["progress"] and host["state"] in ("starting", "loading", "warming"):
         lines.append(f"        {watch.progress(host)}")
@@ -136,6 +140,14 @@ def _host(host: dict[str, Any], front: dict[str, Any] | None) -> list[str]:
             lines.append(f"        {title.replace('_', ' ')}: {head}")
             lines += [f"          | {line}" for line in tail[-8:]]
     return lines
+
+
+def _weights(host: dict[str, Any]) -> list[str]:
+    """What it is made of: its checkpoint, what its host says that this is, and the options that were given."""
+    words = [f"path {host['path']}"] if host["path"] else []
+    words += [f"identity {host['identity']}"] if host["identity"] else []
+    words += [f"options {json.dumps(host['options'], ensure_ascii=False)}"] if host["options"] else []
+    return [f"        {', '.join(words)}"] if words else []
 
 
 def _presence(host: dict[str, Any], model: dict[str, Any] | None) -> list[str]:

@@ -117,6 +117,7 @@ def _build(source: TomlDocument) -> Configuration:
         drain_s=server.drain_s,
         access_log=server.access_log,
         tracing=server.tracing,
+        audit=_audit_file(server, source),
         restarts=server.restarts,
         max_resident=server.max_resident,
         max_resident_bytes=server.max_resident_bytes,
@@ -154,6 +155,17 @@ def _key_file(server: Server, source: TomlDocument) -> Path | None:
         return None if server.keys is None else check_keys(Path(server.keys))
     except ConfigurationError as error:
         source.fail(("server", "keys"), str(error))
+
+
+def _audit_file(server: Server, source: TomlDocument) -> Path | None:
+    if server.audit is None:
+        return None
+    file = Path(server.audit).absolute()
+    if not file.parent.is_dir():
+        source.fail(("server", "audit"), f"{str(file.parent)!r} is no folder in which the file could be")
+    if file.exists() and not file.is_file():
+        source.fail(("server", "audit"), f"{str(file)!r} is no regular file")
+    return file
 
 
 def _default(server: Server, found: Sequence[NamedModel], source: TomlDocument) -> str:

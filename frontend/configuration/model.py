@@ -32,6 +32,8 @@ class Configuration:
     drain_s: float
     access_log: bool
     tracing: bool
+    audit: Path | None
+    """The file of the audit log, absolute."""
     restarts: int
     front_limit_s: float | None
     """How long the front may owe the supervisor an answer before it is replaced; None: for ever."""

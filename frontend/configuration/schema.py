@@ -71,6 +71,8 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     drain_s: Annotated[float, _SECONDS] = field(name="drain", default=DEFAULT_DRAIN_S)
     access_log: bool = False
     tracing: bool = False
+    audit: Annotated[str, Meta(description="the path of a file")] | None = None
+    """Where every answered decision is noted, without its state."""
     keys: Annotated[str, Meta(description="the path of a key file")] | None = None
     cors: Annotated[
         tuple[

@@ -8,6 +8,7 @@ body ─▶ strict_json ─▶ dialect.parse_request ─▶ pipeline ─▶ dial
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from frontend.http.dialect import Dialect
 from frontend.http.events import EventStream
 from frontend.observation.record import RequestRecord
 from frontend.requests import strict_json
+from frontend.requests.answers import winner
 from frontend.requests.questions import DecisionRequest
 from frontend.runtime.admission import Permit
 from frontend.runtime.signals import Admitted, Signal
@@ -38,7 +40,18 @@ class Exchange:
     PARSES: ClassVar[bool] = True
     SHARES: ClassVar[bool] = True
 
-    __slots__ = ("_by_body", "_limits", "_record", "_request", "_stream", "asked", "dialect")
+    __slots__ = (
+        "_audit",
+        "_by_body",
+        "_digest",
+        "_identity",
+        "_limits",
+        "_record",
+        "_request",
+        "_stream",
+        "asked",
+        "dialect",
+    )
 
     def __init__(
         self,
@@ -56,11 +69,11 @@ class Exchange:
 
     async def answer(self, server: Server, request: web.Request, record: RequestRecord) -> web.StreamResponse:
         """The response of a decision, or one `RequestError`."""
-        self._limits, self._record = server.limits, record
+        self._limits, self._record, self._audit = server.limits, record, server.audit
         stream = self._stream
         if stream is None:
             decision = await pipeline.answered(server, self, record, record.observe)
-            record.input_tokens = decision.input_tokens
+            self._answered(decision)
             return routes.json_response(request, self._rendered(decision))
 
         def observe(signal: Signal) -> None:
@@ -73,9 +86,24 @@ class Exchange:
         except asyncio.CancelledError:
             stream.abandon()
             raise
-        record.input_tokens = decision.input_tokens
+        self._answered(decision)
         stream.done(self._rendered(decision))
         return stream
+
+    def _answered(self, decision: Decision) -> None:
+        record = self._record
+        record.input_tokens = decision.input_tokens
+        if self._audit is None:
+            return
+        won = [(name, *winner(answer)) for name, answer in decision.answers]
+        self._audit.write(
+            request_id=record.request_id,
+            key=None if record.account is None else record.account.name,
+            model=record.model,
+            identity=self._identity,
+            digest=self._digest,
+            answers=[{"id": name, "winner": what, "probability": probability} for name, what, probability in won],
+        )
 
     def _rendered(self, decision: Decision) -> dict[str, object]:
         assert self.asked is not None, "a decision answers a request"
@@ -109,6 +137,8 @@ class Exchange:
 
     def parse(self, body: bytes) -> DecisionRequest:
         """Raises `InvalidRequest` or `UsageError`, to be rendered by the dialect found."""
+        if self._audit is not None:
+            self._digest = hashlib.sha256(body).hexdigest()
         document = strict_json.parse(body, max_depth=self._limits.depth)
         if self._by_body is not None:
             self.dialect = self._by_body(document, self.dialect)
@@ -120,6 +150,7 @@ class Exchange:
         return asked.model
 
     def family(self, deployment: Deployment) -> Processor:
+        self._identity = deployment.identity
         return deployment.processor
 
     def session(self, asked: DecisionRequest) -> str | None:

@@ -10,6 +10,7 @@ its part is missing from that scrape, which is what a missing fact should look l
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from frontend.http import routes
+from frontend.observation.audit import AuditStatistics
 from frontend.observation.metrics import SECONDS, Histogram
 from frontend.runtime.admission import AdmissionStatistics
 from frontend.serving.devices import Devices
@@ -109,6 +111,11 @@ class FrontCollector(Collector):
         for reason, count in server.metrics.denied.items():
             denied.add_metric([reason.value], count)
         yield denied
+        noted = CounterMetricFamily("framehost_audit_lines", "Lines of the audit log.", labels=["result"])
+        lines = AuditStatistics(0, 0) if server.audit is None else server.audit.statistics()
+        noted.add_metric(["written"], lines.written)
+        noted.add_metric(["lost"], lines.lost)
+        yield noted
         poisoned = server.poison.report()
         yield GaugeMetricFamily(
             "framehost_poisoned_requests", "Requests that have ended two hosts and are refused.", poisoned["requests"]
@@ -323,6 +330,7 @@ class SupervisorCollector(Collector):
             by_requests.add_metric(place, sum(host["request_deaths"] for host in hosts))
             resident.add_metric(place, sum(host["rss_bytes"] for host in hosts))
             load.add_metric(place, max(host["load_s"] for host in hosts))
+        yield _info(report["hosts"])
         turns = CounterMetricFamily(
             "framehost_model_turns", "How often a model made room although it was busy.", labels=MODEL
         )
@@ -335,3 +343,18 @@ class SupervisorCollector(Collector):
             for result, count in results.items():
                 swaps.add_metric([model, result], count)
         yield swaps
+
+
+def _info(hosts: Sequence[Mapping[str, Any]]) -> Metric:
+    """What each deployment is made of. Its replicas have one series: of the weights that the first loaded one says."""
+    labels = ["model", "deployment", "role", "family", "path", "identity", "options"]
+    info = GaugeMetricFamily("framehost_model_info", "1 for what a model is made of.", labels=labels)
+    made: dict[str, list[Mapping[str, Any]]] = {}
+    for host in hosts:
+        made.setdefault(host["deployment"], []).append(host)
+    for replicas in made.values():
+        one = next((host for host in replicas if host["identity"]), replicas[0])
+        options = json.dumps(one["options"], ensure_ascii=False, sort_keys=True)
+        texts = [str(one[label] or "") for label in labels[:-1]]
+        info.add_metric([*texts, options], 1)
+    return info

@@ -174,6 +174,17 @@ def _tempered(probabilities: Sequence[float], temperature: float) -> tuple[float
     return normalise([(probability / top) ** (1.0 / temperature) for probability in probabilities])
 
 
+def winner(answer: Answer) -> tuple[str | bool | int, float]:
+    """What is most probable, and how probable: the option, true or false, or the level's number from 0. The first of
+    equals; of a noul, true."""
+    if isinstance(answer, ChoiceAnswer):
+        return answer.choice, max(probability for _, probability in answer.probabilities)
+    if isinstance(answer, NoulAnswer):
+        return answer.noul >= 0.5, max(answer.noul, 1.0 - answer.noul)
+    top = max(answer.probabilities)
+    return answer.probabilities.index(top), top
+
+
 def choice_answer(question: Choice, probabilities: Sequence[float]) -> ChoiceAnswer:
     """The answer from one probability per option; they are normalised here. `AnswerError` as `normalise`."""
     values = _distribution(probabilities, len(question.options))

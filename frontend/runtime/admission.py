@@ -90,9 +90,9 @@ class Permit:
     ResourceWarning, and its reservation goes back, since permits in use are live holders.
     """
 
-    __slots__ = ("_state", "admission", "cost")
+    __slots__ = ("_counted", "_state", "admission", "cost")
 
-    def __init__(self, admission: BoundedAdmission, cost: int, *, key: object = None) -> None:
+    def __init__(self, admission: BoundedAdmission, cost: int, *, counted: bool = True, key: object = None) -> None:
         if key is not KEY:
             # __del__ also runs for an object whose constructor raised.
             self._state = PermitState.RELEASED
@@ -100,6 +100,7 @@ class Permit:
         self.admission: Final = admission
         self.cost = cost
         """What it has reserved; only `try_grow` changes it."""
+        self._counted = counted
         self._state = _HELD
 
     @property
@@ -117,6 +118,12 @@ class Permit:
         if refusal is None:
             self.cost += more
         return refusal
+
+    def count(self) -> None:
+        """Count it as admitted, once: what it was reserved for has turned out to be a request."""
+        if not self._counted:
+            self._counted = True
+            self.admission._admitted += 1
 
     def release(self) -> None:
         """Give the reservation back. Misuse if it was released before, or belongs to a context."""
@@ -180,11 +187,12 @@ class BoundedAdmission:
         self._admitted = 0
         self._rejected = 0
 
-    def try_admit(self, cost: int = 0) -> Permit | Refusal:
+    def try_admit(self, cost: int = 0, *, counted: bool = True) -> Permit | Refusal:
         """Reserve one request and its cost, or refuse and reserve nothing; decided in one step.
 
         The permit belongs to the caller, who releases it or hands it to a context. A cost
-        that is negative or not an int is Misuse and is not counted as a refusal.
+        that is negative or not an int is Misuse and is not counted as a refusal. `counted`: as
+        admitted at once; else by the permit's `count`, for what is reserved before it is known to be valid.
         """
         if type(cost) is not int or cost < 0:
             raise Misuse(f"a cost is a non-negative int, not {cost!r}")
@@ -198,8 +206,8 @@ class BoundedAdmission:
             return self._refuse("cost", cost, self._held, ceiling, permanent=False)
         self._outstanding += 1
         self._held += cost
-        self._admitted += 1
-        return Permit(self, cost, key=KEY)
+        self._admitted += counted
+        return Permit(self, cost, counted=counted, key=KEY)
 
     def _reserve_more(self, has: int, more: int) -> Refusal | None:
         """For `Permit.try_grow`."""

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from frontend.errors import Cancelled, DeadlineExceeded, ExecutionStopped, Misuse
-from frontend.runtime.admission import BoundedAdmission
+from frontend.runtime.admission import BoundedAdmission, Permit
 from frontend.runtime.signals import Admitted, Signal
 
 _new: Final = object.__new__
@@ -164,6 +164,12 @@ class ExecutionContext:
         shared = self._shared
         permit.retained()
         shared.permits.append(permit)
+
+    def count(self) -> None:
+        """Count what is retained as admitted: every layer that may refuse the request has let it in."""
+        for permit in self._use().permits:
+            if isinstance(permit, Permit):
+                permit.count()
 
     def holds(self, admission: BoundedAdmission) -> bool:
         """Whether a permit of exactly this admission was retained, by any owner."""

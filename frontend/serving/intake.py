@@ -4,7 +4,8 @@
      429     429                        429, 413   503        one output each
 
 First comes the key's bound of open requests; slot and cost are the deployment's, and a key has a cost of its own. Every
-permit is retained by the request's context, and goes back when its last owner is gone.
+permit is retained by the request's context, and goes back when its last owner is gone. They count as admitted once the
+last of them is there: a slot that was reserved for a body which turned out to be wrong has let nothing in.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def take_slot(deployment: Deployment, context: ExecutionContext, record: Request
         return
     if deployment.slot_shares is not None and account is not None and account.shares:
         with deployment.slot_shares.take(account) as counted:
-            context.retain(permit(slots, 0))
+            context.retain(permit(slots, 0, counted=False))
             context.retain(counted)
     else:
-        context.retain(permit(slots, 0))
+        context.retain(permit(slots, 0, counted=False))
 
 
 def try_slot(deployment: Deployment, context: ExecutionContext, record: RequestRecord) -> QueueFull | None:
@@ -56,19 +57,19 @@ def try_slot(deployment: Deployment, context: ExecutionContext, record: RequestR
 def pass_the_door(context: ExecutionContext, record: RequestRecord) -> None:
     """Admit the request to its key, before anything of its body is read. Raises `QueueFull`."""
     if record.account is not None and record.account.requests is not None:
-        context.retain(permit(record.account.requests, 0))
+        context.retain(permit(record.account.requests, 0, counted=False))
 
 
 def take_cost(deployment: Deployment, prepared: Prepared, context: ExecutionContext, record: RequestRecord) -> None:
     """Admit what the request turned out to be. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
     for layer, cost in _layers(deployment, prepared, record):
-        context.retain(permit(layer, cost))
+        context.retain(permit(layer, cost, counted=False))
 
 
 def would_admit(deployment: Deployment, prepared: Prepared, record: RequestRecord) -> None:
     """Raise what `take_cost` would raise now, and reserve nothing."""
     for layer, cost in _layers(deployment, prepared, record):
-        permit(layer, cost).release()
+        permit(layer, cost, counted=False).release()
 
 
 def conversation(devices: Devices, deployment: Deployment, session: str, record: RequestRecord) -> Conversation:

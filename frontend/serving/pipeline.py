@@ -247,6 +247,7 @@ async def _carried_out(
         unpoisoned = functools.partial(server.poison.check, deployment, body)
         unpoisoned()
         intake.take_cost(deployment, prepared, context, record)
+        context.count()
         waiting.refuse_unless_expected(deployment, context)
         absorbing = exchange.absorbing(family)
         session = exchange.session(asked)
@@ -271,6 +272,8 @@ async def _carried_out(
             if conversation is not None:
                 server.devices.conversations.asked(conversation)
         server.poison.answered(deployment, body)
+    else:
+        context.count()
     if compute.fits_inline(prepared.work):
         return exchange.finish(family, prepared, outputs, server.clock() - since)
     return await compute.in_pool(

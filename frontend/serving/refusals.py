@@ -6,9 +6,12 @@ from frontend.errors import QueueFull, RequestError, RequestTooLarge
 from frontend.runtime.admission import BoundedAdmission, Permit, Refusal
 
 
-def permit(layer: BoundedAdmission, cost: int) -> Permit:
-    """A permit of `layer`. Raises `QueueFull`, or `RequestTooLarge` when waiting would not help."""
-    verdict = layer.try_admit(cost)
+def permit(layer: BoundedAdmission, cost: int, *, counted: bool = True) -> Permit:
+    """A permit of `layer`. `counted`: as of `try_admit`.
+
+    Raises `QueueFull`, or `RequestTooLarge` when waiting would not help.
+    """
+    verdict = layer.try_admit(cost, counted=counted)
     if isinstance(verdict, Refusal):
         raise refused(verdict)
     return verdict

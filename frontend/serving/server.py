@@ -13,6 +13,7 @@ from frontend import limits
 from frontend.configuration.keys import KeyRing
 from frontend.errors import Fault, InvalidRequest, Unavailable, UnknownModel, UsageError
 from frontend.limits import ServerLimits
+from frontend.observation.audit import AuditLog
 from frontend.observation.metrics import Metrics
 from frontend.observation.record import RequestTable
 from frontend.requests.questions import ALIASES
@@ -79,6 +80,8 @@ class Server:
     metrics: Metrics = field(init=False)
     tracing: Tracing | None = None
     """Makes spans of requests, where an operator asked for them."""
+    audit: AuditLog | None = None
+    """Where answered decisions are noted, where an operator asked for it."""
     ask_supervisor: Callable[[], Awaitable[Mapping[str, Any] | None]] = nobody_to_ask
     """What is known of the processes, None when it is not told; set by the holder of a lane to the supervisor."""
     carry_out: Callable[[Order], Awaitable[Outcome]] = nobody_to_order

@@ -60,7 +60,7 @@ OPTIONS: Final = OptionTable(
             "execution",
             str,
             "auto",
-            "how candidates are read; auto: packed for the 27B, else rows",
+            "how candidates are read; auto: packed for the 27B on a CPU, else rows",
             choices=placement.EXECUTIONS,
         ),
         Option("graphs", bool, False, "record and replay groups of candidates on a GPU; not with shared"),

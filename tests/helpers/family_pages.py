@@ -1,5 +1,5 @@
-"""docs/families/NAME.md: the parts that are made of what the program says. `python -m tests.helpers.family_pages`
-writes them; a test compares them.
+"""docs/families/NAME.md and docs/options.md: the parts that are made of what the program says.
+`python -m tests.helpers.family_pages` writes them; a test compares them.
 
 The parts stand between `<!-- defaults -->` or `<!-- options -->` and `<!-- end -->`. The rest is written by people.
 """
@@ -11,8 +11,10 @@ from pathlib import Path
 
 from protocol import families
 from protocol.families import Family
+from protocol.options import Option
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "families"
+OPTIONS = FOLDER.parent / "options.md"
 READ_BY = {"front": "front", "host": "host", "both": "front and host"}
 
 
@@ -33,21 +35,44 @@ def defaults(family: Family) -> str:
 def options(family: Family) -> str:
     """The family's option table."""
     lines = ["| option | default | it is | read by | what it does |", "| --- | --- | --- | --- | --- |"]
-    for option in family.options.options:
-        default = option.shown_default if option.default is None else f"`{option.shown_default}`"
-        expected = ", ".join(f"`{choice}`" for choice in option.choices) or option.expected
-        lines.append(f"| `{option.name}` | {default} | {expected} | {READ_BY[option.side]} | {option.help} |")
+    lines += [f"| `{option.name}` | {_cells(option)} |" for option in family.options.options]
+    return "\n".join(lines)
+
+
+def _cells(option: Option) -> str:
+    default = option.shown_default if option.default is None else f"`{option.shown_default}`"
+    expected = ", ".join(f"`{choice}`" for choice in option.choices) or option.expected
+    return f"{default} | {expected} | {READ_BY[option.side]} | {option.help}"
+
+
+def all_options() -> str:
+    """Every option of every built-in family by name; families in which it is the same share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for family in families.BUILT_IN.values():
+        for option in family.options.options:
+            rows.setdefault((option.name, _cells(option)), []).append(f"[{family.name}](families/{family.name}.md)")
+    lines = [
+        "| option | families | default | it is | read by | what it does |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [f"| `{name}` | {', '.join(rows[name, cells])} | {cells} |" for name, cells in sorted(rows)]
     return "\n".join(lines)
 
 
 def made(text: str, family: Family) -> str:
     """`text` with its parts as the program says."""
-    for name, part in (("defaults", defaults(family)), ("options", options(family))):
-        pattern = rf"<!-- {name} -->\n.*?<!-- end -->"
-        text, count = re.subn(
-            pattern, lambda _, n=name, p=part: f"<!-- {n} -->\n{p}\n<!-- end -->", text, flags=re.DOTALL
-        )
-        assert count == 1, f"{family.name}: one part {name} is expected"
+    return _with(_with(text, "defaults", defaults(family)), "options", options(family))
+
+
+def made_options(text: str) -> str:
+    """The page of all options, `text`, with its table as the program says."""
+    return _with(text, "options", all_options())
+
+
+def _with(text: str, name: str, part: str) -> str:
+    pattern = rf"<!-- {name} -->\n.*?<!-- end -->"
+    text, count = re.subn(pattern, lambda _: f"<!-- {name} -->\n{part}\n<!-- end -->", text, flags=re.DOTALL)
+    assert count == 1, f"one part {name} is expected"
     return text
 
 
@@ -56,6 +81,7 @@ def main() -> None:
     for family in families.BUILT_IN.values():
         page = FOLDER / f"{family.name}.md"
         page.write_text(made(page.read_text(encoding="utf-8"), family), encoding="utf-8")
+    OPTIONS.write_text(made_options(OPTIONS.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from tests.http.main_port import QUESTION, Main
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = {"model": "m", "replica": 0, "role": "current", "state": "ready", "progress": ["loading", 0.5, "secret words"]}
+MADE = {"family": "decider", "path": "/models/v2", "options": {"truncate": True}, "identity": "5c2f0b6a"}
 COUNTS = {"turns": 2, "request_deaths": 3, "last_death": "killed by SIGKILL\nsecret words"}
 REPORT: Mapping[str, Any] = {
     "uptime_s": 12.5,
@@ -30,8 +31,19 @@ REPORT: Mapping[str, Any] = {
     "log_lines_lost": 0,
     "front_process": {"restarts": 2, "rss_bytes": 4},
     "hosts": [
-        {**HOST, "deployment": "m@1", "restarts": 7, "rss_bytes": 5, "load_s": 0.5, **COUNTS},
-        {**HOST, "deployment": "m@2", "restarts": 0, "rss_bytes": 6, "load_s": 0.25, **COUNTS, "role": "coming"},
+        {**HOST, **MADE, "deployment": "m@1", "restarts": 7, "rss_bytes": 5, "load_s": 0.5, **COUNTS},
+        {
+            **HOST,
+            **MADE,
+            "deployment": "m@2",
+            "restarts": 0,
+            "rss_bytes": 6,
+            "load_s": 0.25,
+            **COUNTS,
+            "role": "coming",
+            "identity": "",
+            "path": None,
+        },
     ],
     "deaths": [
         {"at": 1.0, "who": "m", "how": "killed by SIGKILL"},
@@ -151,6 +163,18 @@ async def test_queues_permits_and_refusals_are_those_of_now(main: Main) -> None:
     await asyncio.gather(*asked)
 
 
+async def test_a_body_that_is_refused_was_not_admitted(main: Main) -> None:
+    """Although its slot was reserved before it came, whichever layer refuses it. Two units of a request are one."""
+    assert (await main.post(model=5)).status == 422
+    assert (await main.post("cost:11")).status == 413
+    samples = await main.scrape()
+    assert samples["framehost_admitted_total", "m", "requests"] == samples["framehost_admitted_total", "m", "cost"] == 0
+    await main.answered("units:2", units=2)
+    samples = await main.scrape()
+    assert samples["framehost_admitted_total", "m", "requests"] == samples["framehost_admitted_total", "m", "cost"] == 1
+    assert samples["framehost_admitted_total", "", "ingress"] == 3
+
+
 async def test_the_budgets_of_keys_are_admissions_like_the_others(main: Main) -> None:
     """Under the key's name, which is the operator's; a key without bounds has none to show."""
     bounded = ApiKey(name="alice", sha256=bytes(32), max_requests=3)
@@ -189,6 +213,10 @@ async def test_the_supervisors_part_is_there_when_it_answers(main: Main) -> None
     assert samples["framehost_model_turns_total", "m"] == 4
     assert samples["framehost_host_resident_memory_bytes", "m", "0"] == 11
     assert samples["framehost_host_load_seconds", "m", "0"] == 0.5
+    options = '{"truncate": true}'
+    former = ("m", "m@1", "decider", "5c2f0b6a", options, "/models/v2", "current")
+    assert samples["framehost_model_info", *former] == 1
+    assert samples["framehost_model_info", "m", "m@2", "decider", "", options, "", "coming"] == 1
     assert samples["framehost_swaps_total", "m", "done"] == 2
     assert samples["framehost_process_resident_memory_bytes", "front"] == 4
 

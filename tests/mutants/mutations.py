@@ -26,6 +26,7 @@ _RUNTIME: Final = ("tests/unit/runtime", "tests/property/test_runtime_machine.py
 _SERVING: Final = ("tests/unit/test_deployment.py", "tests/unit/test_presence.py")
 _SHARED: Final = ("tests/unit/runtime/test_batches.py", "tests/unit/runtime/test_joining.py")
 _BUDGETS: Final = ("tests/http/test_budgets.py",)
+_KEPT: Final = ("tests/unit/runtime/test_byte_budget.py", "tests/faults/test_conversations.py")
 
 MUTATIONS: Final = (
     # Who holds what, and from when on
@@ -229,6 +230,56 @@ MUTATIONS: Final = (
 
     def _state""",
         _SHARED,
+    ),
+    # What stays on a device between requests
+    Mutation(
+        "bytes are not given back when they are evicted",
+        "frontend/runtime/byte_budget.py",
+        "            self._used -= self._holdings.pop(each).settled\n",
+        "            self._holdings.pop(each)\n",
+        _KEPT,
+    ),
+    Mutation(
+        "a host is believed to hold more than it was given",
+        "frontend/runtime/byte_budget.py",
+        "min(_natural(now), holding.settled + more)",
+        "_natural(now)",
+        _KEPT,
+    ),
+    Mutation(
+        "each turn of a conversation is a new one",
+        "frontend/serving/conversations.py",
+        "        found = self._all.pop(key, None)\n",
+        "        found = None\n",
+        _KEPT,
+    ),
+    Mutation(
+        "a conversation that is too large is clamped to the budget",
+        "frontend/serving/retention.py",
+        "        wanted = max(0, most - budget.settled(holder))\n",
+        "        wanted = max(0, min(most, budget.limit - budget.used) - budget.settled(holder))\n",
+        _KEPT,
+    ),
+    Mutation(
+        "what a dead host held stays charged",
+        "frontend/serving/retention.py",
+        "            self._budget.host_ended(self.host)\n",
+        "            pass\n",
+        _KEPT,
+    ),
+    Mutation(
+        "a new front does not ask the hosts what they hold",
+        "frontend/serving/replica.py",
+        "        self.retention.welcomed(welcome.held)\n",
+        "",
+        _KEPT,
+    ),
+    Mutation(
+        "a turn that fails has its conversation pinned",
+        "executor_host/host/units.py",
+        "        conversation = None\n        kept.allow(",
+        "        conversation = keep.conversation\n        kept.allow(",
+        ("tests/unit/test_units.py", "tests/faults/test_conversations.py"),
     ),
     Mutation(
         "who has joined is counted twice",

@@ -24,6 +24,7 @@ from frontend.requests.answers import (
     score_confidence,
     softmax,
     tempered,
+    winner,
 )
 from frontend.requests.questions import Choice, Noul, Score
 
@@ -264,3 +265,12 @@ def test_a_temperature_leaves_what_is_certain() -> None:
     assert tempered(NoulAnswer(1.0), 0.01) == NoulAnswer(1.0)
     assert tempered(NoulAnswer(0.0), 100.0) == NoulAnswer(0.0)
     assert tempered(NoulAnswer(1e-300), 0.01) == NoulAnswer(0.0)
+
+
+def test_the_winner_is_what_is_most_probable() -> None:
+    """The first of equals; of a noul, true."""
+    choice = ChoiceAnswer("b", (("a", 0.4), ("b", 0.6)), 0.2)
+    assert winner(choice) == ("b", 0.6)
+    assert winner(NoulAnswer(0.5)) == (True, 0.5)
+    assert winner(NoulAnswer(0.25)) == (False, 0.75)
+    assert winner(ScoreAnswer(0.8, ("x", "y", "z"), (0.4, 0.4, 0.2), 0.1)) == (0, 0.4)

@@ -365,6 +365,18 @@ def test_every_mistake_names_file_line_and_key(tmp_path: Path, text: str, line: 
     assert said.removeprefix(f"{file}, ").startswith(begin) if cut else said == f"{file}, {frozen}"
 
 
+def test_the_file_of_the_audit_log_can_be_there(tmp_path: Path) -> None:
+    """Its folder is there and it is no folder itself; a relative path is made absolute, as the front is told it."""
+    model = '[models.m]\nfamily = "sparrow"\n'
+    assert config.load(write(tmp_path, model)).audit is None
+    found = config.load(write(tmp_path, f'[server]\naudit = "audit.jsonl"\n{model}'))
+    assert found.audit == Path("audit.jsonl").absolute()
+    with pytest.raises(ConfigurationError, match=r"key server.audit: '.*/absent' is no folder"):
+        config.load(write(tmp_path, f'[server]\naudit = "{tmp_path}/absent/a.jsonl"\n{model}'))
+    with pytest.raises(ConfigurationError, match=r"key server.audit: .* is no regular file"):
+        config.load(write(tmp_path, f'[server]\naudit = "{tmp_path}"\n{model}'))
+
+
 @pytest.mark.parametrize("module", ["no_such_module", "no_such_module.inside", "json.no_such_module"])
 def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Said where it was asked for, not by a front that cannot start."""

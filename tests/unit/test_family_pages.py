@@ -35,6 +35,15 @@ def test_the_tables_are_those_of_the_program(name: str) -> None:
     assert page(name) == family_pages.made(page(name), families.find(name))
 
 
+def test_the_page_of_all_options_is_that_of_the_program() -> None:
+    """Every option of every family has a row that names the family."""
+    text = family_pages.OPTIONS.read_text(encoding="utf-8")
+    assert text == family_pages.made_options(text)
+    for family in families.BUILT_IN.values():
+        for option in family.options.options:
+            assert re.search(rf"^\| `{option.name}` \| [^|]*\[{family.name}\]", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sample_is_a_configuration(name: str, tmp_path: Path) -> None:
     """Of a model of this family, accepted as it stands but for the folder."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from executor_host.errors import FatalExecutionError, InputRefused, NonFinite
+from executor_host.errors import DeviceMemory, FatalExecutionError, InputRefused, NonFinite
 from executor_host.executors.base import Call, Executor, Progress
 from executor_host.host.shared_state import MAX_CANCELLED, SharedState
 from executor_host.host.units import Units, is_fatal
 from protocol import families
 from protocol.errors import Malformed, ProtocolError
 from protocol.frames import Envelope
-from protocol.messages import Execute, Failure, Message, Result
+from protocol.messages import Evict, Execute, Failure, Message, Result
+from protocol.retention import Cost, Held
 from protocol.states import HostEvent
 
 PEER = b"3-aa"
@@ -25,6 +27,10 @@ INCARNATION = "1-cc"
 
 class Culprit(Exception):
     """A bug that a unit of the name "bad" finds in the executor."""
+
+
+class Ballast:
+    """What an execution holds on its device."""
 
 
 class Joining(Executor):
@@ -36,6 +42,14 @@ class Joining(Executor):
         self.passes: list[list[str]] = []
         self.threads: set[int] = set()
         self.before: Callable[[str], None] = lambda name: None
+        self.fitting = 99
+        """Units for which the device has memory."""
+        self.ballast: Callable[[], object] = lambda: None
+        self.relieved: list[object] = []
+        """By each time that memory was to be freed, what the last execution without any still held."""
+
+    def relieve(self) -> None:
+        self.relieved.append(self.ballast())
 
     def load(self, progress: Progress) -> Mapping[str, object]:
         raise NotImplementedError
@@ -60,6 +74,10 @@ class Joining(Executor):
             self.before(name)
         if "bad" in names:
             raise Culprit("no client may read this")
+        if "large" in names or len(names) > self.fitting:
+            ballast = Ballast()
+            self.ballast = weakref.ref(ballast)
+            raise DeviceMemory("no memory left")
         if "device" in names:
             raise FatalExecutionError("the device is gone")
         special: dict[str, Any] = {
@@ -191,6 +209,48 @@ def test_a_device_error_is_not_tried_again(shared_state: SharedState) -> None:
         assert (message.code, message.dispatched) == ("draining", False)
 
 
+def test_a_device_without_memory_costs_one_request(shared_state: SharedState) -> None:
+    """Once; what its execution held is gone before the executor frees the rest, and the next one is answered."""
+    executor = Serial()
+    units = units_of(shared_state, executor, TOLERANT)
+    for first in (1, 4):
+        (answers,) = answered(units, parts("a", "large", "b", first=first))
+        kinds = [getattr(message, "code", "") for _, message in answers]
+        assert kinds == ["", "out_of_memory", ""]
+        failure = answers[1][1]
+        assert isinstance(failure, Failure)
+        assert (failure.status, failure.fatal) == (503, False)
+    assert set(executor.relieved) == {None}
+
+
+def test_a_device_without_memory_twice_in_a_row_retires_the_host(shared_state: SharedState) -> None:
+    """Whatever could be freed was freed before the second time."""
+    executor = Serial(max_units=1)
+    answers = answered(units_of(shared_state, executor, TOLERANT), parts("large", "refused", "large", "a"))
+    found = [message for group in answers for _, message in group]
+    assert [getattr(message, "code", "") for message in found] == ["out_of_memory", "input", "fatal", "draining"]
+    assert [is_fatal(message) for message in found] == [False, False, True, False]
+    assert len(executor.relieved) == 1
+
+
+def test_a_pass_for_which_there_is_no_memory_is_halved(shared_state: SharedState) -> None:
+    """Until its parts fit; nobody is told."""
+    executor = Joining()
+    executor.fitting = 1
+    (answers,) = answered(units_of(shared_state, executor, TOLERANT), parts("a", "b", "c", "d"))
+    assert [type(message) for _, message in answers] == [Result] * 4
+    assert executor.relieved == [None] * 3
+
+
+def test_a_family_that_retires_on_any_error_retires_when_there_is_no_memory(shared_state: SharedState) -> None:
+    """At once, every unit of the pass with it, and nothing is executed again."""
+    executor = Joining()
+    (answers,) = answered(units_of(shared_state, executor, STRICT), parts("a", "large"))
+    assert executor.passes == [["a", "large"]]
+    assert all(is_fatal(message) for _, message in answers)
+    assert executor.relieved == []
+
+
 def test_a_family_that_retires_on_any_error_does_so_for_the_culprit(shared_state: SharedState) -> None:
     """What came before it is answered; what comes after it was not begun."""
     executor = Joining()
@@ -287,3 +347,96 @@ def test_time_that_a_frame_waited_comes_off_its_budget(
     late = answers[0][1]
     assert isinstance(late, Failure)
     assert (late.code, late.dispatched) == ("expired", False)
+
+
+class Keeping:
+    """What stays between units, as far as a test has to see it."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def cost(self) -> Cost:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    def allow(self, prefixes: int) -> None:
+        self.done.append(prefixes)
+
+    def begin_turn(self) -> None:
+        self.done.append("begin")
+
+    def end_turn(self, conversation: str | None) -> Held:
+        self.done.append(conversation)
+        return Held(prefixes=5, tokens=3, bytes=30, found=2)
+
+    def drop(self, conversations: Iterable[str]) -> None:
+        self.done.append(list(conversations))
+
+
+class Keeper(Joining):
+    """One that keeps what it has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeping = Keeping()
+
+    @property
+    def kept(self) -> Keeping:
+        return self.keeping
+
+
+def turn(name: str, keep: dict[str, Any] | None, call: int = 1) -> Envelope:
+    return Envelope(INCARNATION, call, None, Execute(payload={"document": name.encode()}, keep=keep))
+
+
+def test_a_turn_is_told_what_may_stay_and_says_what_does(shared_state: SharedState) -> None:
+    """A unit that says nothing of it leaves nothing. What is held is told to a front that comes later."""
+    executor = Keeper()
+    units = units_of(shared_state, executor, TOLERANT)
+    answer = units.execute(PEER, turn("a", {"conversation": "bob\nx", "prefixes": 70}))
+    assert isinstance(answer, Result)
+    assert answer.held == {"prefixes": 5, "tokens": 3, "bytes": 30, "found": 2}
+    assert shared_state.held == {"bob\nx": [3, 30]}
+    units.execute(PEER, turn("b", None, 2))
+    assert executor.keeping.done == [70, "begin", "bob\nx", 0, "begin", ""]
+    units.evict(Evict(conversations=["bob\nx", "unknown"], prefixes=9))
+    assert executor.keeping.done[-2:] == [9, ["bob\nx", "unknown"]]
+    assert shared_state.held == {}
+
+
+@pytest.mark.parametrize("name", ["bad", "refused", "nan"])
+def test_a_turn_that_fails_pins_nothing(shared_state: SharedState, name: str) -> None:
+    """What its conversation had stays."""
+    executor = Keeper()
+    shared_state.held["c"] = [1, 2]
+    answer = units_of(shared_state, executor, TOLERANT).execute(PEER, turn(name, {"conversation": "c", "prefixes": 0}))
+    assert isinstance(answer, Failure)
+    assert executor.keeping.done == [0, "begin", None]
+    assert shared_state.held == {"c": [1, 2]}
+
+
+def test_units_of_an_executor_that_keeps_something_come_alone(shared_state: SharedState) -> None:
+    """Also of a batch: each is a turn of its own."""
+    executor = Keeper()
+    answered(units_of(shared_state, executor), parts("a", "b"))
+    assert executor.passes == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        {},
+        {"conversation": 1, "prefixes": 0},
+        {"conversation": "c", "prefixes": -1},
+        {"conversation": "c" * 401, "prefixes": 0},
+        {"conversation": "c", "prefixes": 0, "more": 1},
+    ],
+)
+def test_what_a_front_says_of_keeping_is_checked(shared_state: SharedState, keep: dict[str, Any]) -> None:
+    """A unit that says something else is not begun."""
+    executor = Keeper()
+    answer = units_of(shared_state, executor).execute(PEER, turn("a", keep))
+    assert isinstance(answer, Failure)
+    assert (answer.code, executor.passes) == ("protocol", [])

@@ -51,9 +51,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        # A request is one row, so "packed" is that row alone, and those of a batch together.
-        packed = {**self.options, "execution": "packed"}
-        self._settings = qwen3_5.settings_of(packed, packing.MAX_ROWS, packing.MAX_TOKENS)
+        self._settings = self._on("cpu")
         self._rows: NDArray[np.float32] | None = None
 
     def libraries(self) -> None:
@@ -68,6 +66,7 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
     def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
         """The backbone, into which an adapter is merged, and the rows of the letters."""
         adapter = checkpoint.adapter
+        self._settings = self._on(device)
         backbone = qwen3_5.load(
             checkpoint.path,
             device=device,
@@ -78,6 +77,11 @@ class CuaS1Executor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, PromptRequest, Res
         self._rows = backbone.embeddings(contract.LETTER_IDS).float().cpu().numpy()
         self.max_units = backbone.joint_units
         return backbone
+
+    def _on(self, device: str) -> qwen3_5.Settings:
+        """A request is one row, so "packed" is that row alone, and those of a batch together."""
+        options = {**self.options, "execution": "auto"}
+        return qwen3_5.settings_of(options, packing.MAX_ROWS, packing.MAX_TOKENS, device=device, auto="packed")
 
     def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
         """As `TorchExecutor`, and `released`; `letters`, the rows of A to Z {ids, rows: float32 [26, hidden size],

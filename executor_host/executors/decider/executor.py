@@ -46,7 +46,7 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        self._settings = qwen3_5.settings_of(self.options, self.options["batch_rows"], self.options["batch_tokens"])
+        self._settings = self._on("cpu")
         self._head: Any = None
 
     def libraries(self) -> None:
@@ -61,6 +61,7 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
         """The backbone, and the head of the labels' rows."""
         import torch
 
+        self._settings = self._on(device)
         backbone = qwen3_5.load(checkpoint.path, device=device, dtype=dtype, settings=self._settings)
         with torch.inference_mode():
             head = torch.zeros(HEAD_ROWS, backbone.hidden_size, dtype=backbone.dtype, device=backbone.device)
@@ -68,6 +69,11 @@ class DeciderExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
         self._head = head
         self.max_units = backbone.joint_units
         return backbone
+
+    def _on(self, device: str) -> qwen3_5.Settings:
+        """How rows are read on a device of this name."""
+        rows, tokens = self.options["batch_rows"], self.options["batch_tokens"]
+        return qwen3_5.settings_of(self.options, rows, tokens, device=device)
 
     def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
         """As `TorchExecutor`, and labels and temperatures, which the front has from the same files."""

@@ -1,7 +1,8 @@
 """The Kev network: the text model of Qwen3.5, read at marks within each row, and the head over what is there.
 
 What the rows of a request share, the state above all, is read once, and every row goes on from a copy of it
-(backbones/causal.py). Nothing looks to the right in this architecture, so that is what each row read alone would be,
+(backbones/causal.py); on a GPU each row is read alone, until a card has shown that the answers are the same there, but
+where prefixes are kept. Nothing looks to the right in this architecture, so that is what each row read alone would be,
 but for rounding.
 """
 
@@ -37,7 +38,12 @@ class KevModel:
         self._temperature = head.temperature
         self._full = text.config.layer_types.index("full_attention")
         self._reader = causal.Reader(
-            self._forward, self._empty_cache, self.device, way="forked", kept_bytes=kept_bytes, segment=segment
+            self._forward,
+            self._empty_cache,
+            self.device,
+            way=way_of(self.device.type, kept_bytes),
+            kept_bytes=kept_bytes,
+            segment=segment,
         )
 
     def __repr__(self) -> str:
@@ -116,6 +122,11 @@ class KevModel:
             use_cache=cache is not None,
         ).last_hidden_state
         return hidden.gather(1, wanted[:, :, None].expand(-1, -1, hidden.shape[-1]))
+
+
+def way_of(kind: str, kept_bytes: int) -> causal.Way:
+    """How rows are read on a device of this kind, `cpu` or `cuda`. What is kept is gone on from, on any of them."""
+    return "alone" if kind == "cuda" and not kept_bytes else "forked"
 
 
 def load(

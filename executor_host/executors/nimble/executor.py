@@ -42,7 +42,7 @@ class NimbleExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Resu
 
     def __init__(self, path: str | None, options: Mapping[str, object]) -> None:
         super().__init__(path, options)
-        self._settings = qwen3_5.settings_of(self.options, *contract.BATCH)
+        self._settings = _settings(self.options, "cpu")
         self._head: Any = None
 
     def libraries(self) -> None:
@@ -168,11 +168,8 @@ class NimbleExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Resu
 
 
 def _settings(options: Mapping[str, Any], device: str) -> qwen3_5.Settings:
-    """Until a card has shown that what is read once gives the same answers there, `auto` reads each row on a GPU."""
-    execution = options["execution"]
-    if execution == "auto":
-        execution = "shared" if device == "cpu" else "rows"
-    return qwen3_5.settings_of({**options, "execution": execution}, *contract.BATCH)
+    """On a CPU `auto` reads what the rows share once."""
+    return qwen3_5.settings_of(options, *contract.BATCH, device=device, auto="shared")
 
 
 def _example(checkpoint: Checkpoint, times: int) -> RowsRequest:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -59,21 +58,20 @@ class OpenJevExecutor(TorchExecutor[Checkpoint, qwen3_5.Qwen35, RowsRequest, Res
 
     def build(self, checkpoint: Checkpoint, device: str, dtype: str) -> qwen3_5.Qwen35:
         """The backbone, into which an adapter is merged."""
-        backbone = open_jev_merge.load(checkpoint, device=device, dtype=dtype, settings=self._settings(checkpoint))
+        backbone = open_jev_merge.load(
+            checkpoint, device=device, dtype=dtype, settings=self._settings(checkpoint, device)
+        )
         self.max_units = backbone.joint_units
         return backbone
 
-    def _settings(self, checkpoint: Checkpoint) -> qwen3_5.Settings:
-        execution = self.options["execution"]
-        if execution == "auto":
-            release = checkpoint.terms.release
-            execution = "packed" if release is not None and release.packed else "rows"
-        settings = qwen3_5.settings_of(self.options, PACKED_ROWS, PACKED_TOKENS)
-        return replace(settings, execution=execution)
+    def _settings(self, checkpoint: Checkpoint, device: str) -> qwen3_5.Settings:
+        release = checkpoint.terms.release
+        auto: qwen3_5.Execution = "packed" if release is not None and release.packed else "rows"
+        return qwen3_5.settings_of(self.options, PACKED_ROWS, PACKED_TOKENS, device=device, auto=auto)
 
     def facts(self, checkpoint: Checkpoint, model: qwen3_5.Qwen35, device: str, dtype: str) -> dict[str, object]:
         """As `TorchExecutor`, and what the checkpoint's documents say."""
-        terms, execution = checkpoint.terms, self._settings(checkpoint).execution
+        terms, execution = checkpoint.terms, self._settings(checkpoint, device).execution
         batch, adapter = (PACKED_ROWS, PACKED_TOKENS), checkpoint.adapter
         name = terms.release.alias if terms.release is not None and checkpoint.released else "open-jev"
         digests = "+".join(checkpoint.files[file] for file in sorted(checkpoint.files))

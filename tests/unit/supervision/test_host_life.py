@@ -129,6 +129,19 @@ def test_a_ready_with_an_address_that_is_none_fails_this_deployment(address: str
     assert "which is no address of a data lane" in (world.life.failed or "")
 
 
+def test_the_identity_that_a_host_says_is_reported_while_it_lives() -> None:
+    """A text, and nothing else that it may say."""
+    for said, shown in (("5c2f0b6a", "5c2f0b6a"), (7, ""), (None, "")):
+        world = HostWorld()
+        world.life.start()
+        world.launched()
+        assert world.life.report()["identity"] == ""
+        world.life.heard(Ready(address=DATA, facts={"identity": said}))
+        assert world.life.report()["identity"] == shown
+        world.life.ended(CRASHED)
+        assert world.life.report()["identity"] == ""
+
+
 def test_facts_that_cannot_be_passed_on_fail_this_deployment() -> None:
     """Within the limits alone, and beyond them in the message to the front: the server goes on."""
     world = HostWorld()
