@@ -136,7 +136,13 @@ class _Models:
             kept_bytes=found.kept_bytes,
             session_idle_s=found.session_idle_s,
             successors=lambda: [(self._spec(model), self._accepting(model)) for model in found.models],
-            accept=lambda: setattr(self, "_configuration", after),
+            accept=lambda: self._took(after),
+        )
+
+    def _took(self, after: Configuration) -> None:
+        """What holds at once is as the file has it. The rest stays named until a start."""
+        self._configuration = dataclasses.replace(
+            self._configuration, kept_bytes=after.kept_bytes, session_idle_s=after.session_idle_s
         )
 
     def _accepting(self, model: NamedModel) -> Callable[[], None]:

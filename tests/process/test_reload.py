@@ -81,6 +81,9 @@ def test_what_needs_a_start_is_named(server: Framehost, file: Path) -> None:
     assert "drain: takes effect with the next start" in told
     assert "kept_bytes: cpu 5" in told
     assert server.decide("x", model="a").status == 200
+    status, told = reload(server)
+    assert "drain: takes effect with the next start" in told, "it still does not hold"
+    assert "kept_bytes" not in told, "that does"
 
 
 def test_without_a_file_there_is_none_to_read_again(runtime: Path) -> None:
