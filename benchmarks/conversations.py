@@ -26,8 +26,12 @@ from benchmarks.servers import Running, ServerFailed, Target, started
 from benchmarks.tables import draw
 
 TURNS: Final = 10
-GROWTH: Final = 25
-"""Sentences of 17 tokens that a turn adds to the 12 of the first one."""
+GROWTH: Final = 18
+"""Sentences that a turn adds to the `FIRST` ones."""
+
+FIRST: Final = 9
+TOKENS: Final = 22
+"""Of a sentence, in the vocabulary of the model."""
 
 KEEPING: Final = "options = { prefix_cache_mb = 512 }"
 PATIENCE_S: Final = 600.0
@@ -36,7 +40,7 @@ HEAD: Final = ["turn", "tokens of the state", "conversation", "framehost", "tran
 
 def state(number: int, turn: int) -> str:
     """The text of a conversation as far as it has got. Its beginning is its own: no other one shares it."""
-    return f"Ticket {number}. " + work.SENTENCE * (12 + GROWTH * turn)
+    return f"Ticket {number}. " + work.SENTENCE * (FIRST + GROWTH * turn)
 
 
 def asked(server: Running, body: dict[str, Any]) -> float:
@@ -94,7 +98,7 @@ def measured(rounds: int, *, tiny: bool) -> list[list[str]]:
             statistics.median(times[name, turn]) for name in ("conversation", "framehost", "transformers")
         )
         cells = [f"{seconds * 1e3:,.0f} ms" for seconds in (kept, plain, theirs)]
-        rows.append([str(turn + 1), f"{17 * (12 + GROWTH * turn):,}", *cells, f"{theirs / kept:.1f}x"])
+        rows.append([str(turn + 1), f"{TOKENS * (FIRST + GROWTH * turn):,}", *cells, f"{theirs / kept:.1f}x"])
     return rows
 
 
